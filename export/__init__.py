@@ -1,0 +1,1 @@
+"""From a page of `.sx` to a portable ONNX artifact: the language, the graph, its passes, ONNX."""

@@ -1,0 +1,1 @@
+"""The graph as an ONNX file: lowering, writing, and checking what was written."""

@@ -1,0 +1,55 @@
+"""One node of the graph after another into ONNX nodes, bf16 through f32 where runtimes need it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sexpgpu.export.graph.graph import Node, Value
+from sexpgpu.export.graph.types import DType, TensorType
+from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
+
+
+def translate_nodes(
+    onnx: Lowering, nodes: Sequence[Node], known: dict[Value, OnnxValue]
+) -> None:
+    """Lowers nodes in order; `known` holds the ONNX values of what they read, and grows."""
+    for node in nodes:
+        onnx.begin(node)
+        inputs = [known[value] for value in node.inputs]
+        results = list(node.result_types)
+        names = translate_node(onnx, node, inputs, results)
+        array = node.attributes["value"] if node.operation.name == "constant" else None
+        for value, name in zip(node.results, names, strict=True):
+            known[value] = OnnxValue(name, value.type, array=array)
+
+
+def translate_node(
+    onnx: Lowering, node: Node, inputs: list[OnnxValue], results: list[TensorType]
+) -> list[str]:
+    """The ONNX names of a node's results.
+
+    Runtimes move bf16 but do not compute with it, so that an operation that computes has its
+    operands widened to f32, exactly, and its results rounded to bf16.
+    """
+    operation = node.operation
+    types = [value.type for value in inputs] + results
+    if operation.moves_data or all(type.dtype is not DType.BF16 for type in types):
+        return list(operation.lower(onnx, inputs, node.attributes, results))
+    wide = [widen(onnx, value) for value in inputs]
+    wide_results = [_widened(type) for type in results]
+    names = operation.lower(onnx, wide, node.attributes, wide_results)
+    return [
+        onnx.cast(name, DType.BF16) if type.dtype is DType.BF16 else name
+        for name, type in zip(names, results, strict=True)
+    ]
+
+
+def widen(onnx: Lowering, value: OnnxValue) -> OnnxValue:
+    """The value in f32 where it is bf16."""
+    if value.dtype is not DType.BF16:
+        return value
+    return OnnxValue(onnx.cast(value.name, DType.F32), _widened(value.type))
+
+
+def _widened(type: TensorType) -> TensorType:
+    return type.with_dtype(DType.F32) if type.dtype is DType.BF16 else type

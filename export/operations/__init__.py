@@ -1,0 +1,1 @@
+"""Every operation of the language, one class each, one file a family."""

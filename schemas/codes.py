@@ -1,0 +1,293 @@
+"""Every error code, with what it means and how to mend it: the source of docs/errors.md.
+
+A code is never given to another meaning.  `Explanation.text` is what `sexpgpu explain CODE` prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The title of a code, one line, and its text, a paragraph."""
+
+    title: str
+    text: str
+
+
+CODES: dict[str, Explanation] = {
+    # Reading .sx text
+    "E-READ-001": Explanation(
+        "a list is never closed",
+        "The text ends inside a list. The caret is at the bracket that opened it; the note names "
+        "the line that looks like the start of the next form.",
+    ),
+    "E-READ-002": Explanation(
+        "a closing bracket closes nothing", "There is one `)` or `]` too many."
+    ),
+    "E-READ-003": Explanation(
+        "a list is closed by the other kind of bracket",
+        "A list that `(` opens is closed by `)`, and one that `[` opens by `]`.",
+    ),
+    "E-READ-004": Explanation(
+        "a word that is neither a number nor a symbol",
+        "A word that begins like a number must be one: `12`, `-3`, `1.5`, `1e-3`, `-inf`, `nan`. "
+        "A keyword is a colon and a name.",
+    ),
+    "E-READ-005": Explanation(
+        "a string escape that does not exist",
+        r"Strings know \\n \\t \\r \\0 \\\\ \\\" and \\u{1F600}.",
+    ),
+    "E-READ-006": Explanation(
+        "a string or a comment is never closed",
+        "The text ends inside `\"…` or `#|…`. The caret is where it opened.",
+    ),
+    "E-READ-007": Explanation(
+        "the source is too large",
+        "A program is a page of text; a file over 4 MiB is almost surely data. Put data into "
+        "safetensors or npz and read it with `:load` or a loader.",
+    ),
+    "E-READ-008": Explanation(
+        "lists are nested too deep", "Brackets may stand 200 deep. Name the inner parts with `def`."
+    ),
+    "E-READ-009": Explanation("the source is not UTF-8", "Save the file as UTF-8."),
+    "E-READ-010": Explanation(
+        "nothing follows a prefix", "`'` and `#;` apply to the datum after them; there is none."
+    ),
+    # Names, calls and forms
+    "E-NAME-001": Explanation(
+        "a name that is not defined", "Nothing in scope has this name. Look at the suggestion."
+    ),
+    "E-NAME-002": Explanation(
+        "a name is defined twice",
+        "Names are immutable, and a file defines each of its own once. Rename one of the two.",
+    ),
+    "E-CALL-001": Explanation(
+        "what is called is no function",
+        "The first of a list in brackets is called; write `(list …)` for a list of values.",
+    ),
+    "E-CALL-002": Explanation(
+        "too few or too many arguments", "The message shows the parameters that the callee has."
+    ),
+    "E-CALL-003": Explanation(
+        "a keyword argument that the callee does not have",
+        "The message lists the keywords that it has.",
+    ),
+    "E-FORM-001": Explanation(
+        "a special form is malformed", "The message shows how the form is written."
+    ),
+    "E-TYPE-001": Explanation(
+        "a value of the wrong kind", "The message says what kind came and what was expected."
+    ),
+    "E-VALUE-001": Explanation(
+        "a value outside what is allowed",
+        "An index past the end, an axis that a tensor does not have, a number out of range.",
+    ),
+    "E-ASSERT-001": Explanation(
+        "the program itself raised an error", "`(error …)` was called or an `(assert …)` failed."
+    ),
+    "E-LIMIT-001": Explanation(
+        "recursion too deep", "Calls may be 1,000 deep; a loop is `for` or `fold`."
+    ),
+    "E-LIMIT-002": Explanation(
+        "the program takes too long",
+        "Evaluation is bounded by a number of steps that no model needs; look for a function that "
+        "calls itself twice.",
+    ),
+    "E-LIMIT-003": Explanation(
+        "a list is too long", "Lists may have a million elements. A large array is a tensor."
+    ),
+    "E-LIMIT-004": Explanation(
+        "the graph is too large",
+        "A model may trace to 200,000 nodes. A loop over time is `scan`, which traces its body "
+        "once.",
+    ),
+    # Tensors
+    "E-TENSOR-001": Explanation(
+        "control flow on a tensor",
+        "A tensor has no value while the program runs: it is traced. Choose elementwise with "
+        "`where`, and loop with `scan`.",
+    ),
+    "E-SHAPE-001": Explanation(
+        "shapes do not fit", "The message shows the shapes that came and the rule they break."
+    ),
+    "E-SHAPE-002": Explanation(
+        "the batch dimension cannot be used so",
+        "The model is traced once for any batch, so the batch's size is not known: it may be "
+        "passed on, multiplied by a whole number and compared for equality.",
+    ),
+    "E-SHAPE-003": Explanation(
+        "a tensor is too large",
+        "One tensor may have 2^38 elements (1 TiB of f32) for one record.",
+    ),
+    "E-DTYPE-001": Explanation(
+        "two tensors of different dtypes", "Convert one of them: `(cast x f32)`."
+    ),
+    "E-DTYPE-002": Explanation(
+        "the operation has no meaning for this dtype",
+        "The language reference lists the dtypes of each operation. Convert with `cast`.",
+    ),
+    # Programs
+    "E-KNOB-001": Explanation(
+        "a knob that the program does not define", "`defknob` defines one; the message lists them."
+    ),
+    "E-KNOB-002": Explanation(
+        "a variant that the program does not define", "`defvariant` defines one."
+    ),
+    "E-KNOB-003": Explanation(
+        "a knob's value is of another kind than its default",
+        "A knob whose default is a whole number takes whole numbers, and so on.",
+    ),
+    "E-INCLUDE-001": Explanation(
+        "a file cannot be included",
+        "The path is relative to the file that includes it, and no file may include itself.",
+    ),
+    "E-MODEL-001": Explanation(
+        "the program defines no model", "Define one: `(def model (my-model 32 64))`."
+    ),
+    "E-MODEL-002": Explanation(
+        "a parameter is no part of the model",
+        "The model reads a parameter that is reached by none of its `parts` and no top-level "
+        "`def`, so that it has no path to be kept under.",
+    ),
+    "E-MODEL-003": Explanation(
+        "`prepare` does not give a model's inputs",
+        "`prepare` takes a batch of records and returns a plist with `:inputs`.",
+    ),
+    "E-MODEL-004": Explanation(
+        "`loss` does not give a loss",
+        "`loss` returns a scalar tensor, or a plist whose `:loss` is one.",
+    ),
+    "E-INFER-001": Explanation(
+        "the model cannot run alone",
+        "A model run alone returns tensors, in lists and plists to any depth. Numbers, booleans, "
+        "strings and nil are left out; anything else stands in the way.",
+    ),
+    "E-INFER-002": Explanation(
+        "the model draws random numbers",
+        "`random-normal` and `random-uniform` belong to training; a model run alone gives the same "
+        "answer to the same call.",
+    ),
+    "E-RUN-001": Explanation(
+        "`defrun` is not a training run",
+        "The message names the key and what it takes.",
+    ),
+    "E-DATA-001": Explanation(
+        "a loader cannot say what its records are",
+        "The file is missing, or what it holds is not what the loader reads.",
+    ),
+    # Weights
+    "E-LOAD-001": Explanation(
+        "a :load file is missing or has changed",
+        "A frozen `:load` parameter is read from the file that its run read, and checked against "
+        "the SHA-256 that the checkpoint recorded. Relative paths start at the current directory.",
+    ),
+    "E-LOAD-002": Explanation(
+        "a :load file has no such key", "The message lists the nearest keys of the file."
+    ),
+    "E-LOAD-003": Explanation(
+        "a loaded tensor has another shape or dtype than the parameter",
+        "Declare the parameter as the file has it, and transpose or reshape where it is used.",
+    ),
+    "E-LOAD-004": Explanation(
+        "a :load file cannot be read",
+        "Files of weights are .safetensors, .npz, .npy and .gguf (which needs the `gguf` extra).",
+    ),
+    "E-TENSORS-001": Explanation(
+        "a safetensors file is damaged",
+        "Its header does not describe the bytes that follow: truncated, overlapping or malformed.",
+    ),
+    # Documents
+    "E-FILE-001": Explanation("a file cannot be read or written", "The system's reason is given."),
+    "E-JSON-001": Explanation(
+        "a document breaks its format", "The place is a path into the document: `$.nodes[3]`."
+    ),
+    "E-JSON-002": Explanation(
+        "a document of a newer version", "Upgrade sexpgpu to the version that the message names."
+    ),
+    "E-GRAPH-001": Explanation(
+        "model.json does not describe a graph that can run",
+        "Types, order and shapes are checked by inference before anything is allocated.",
+    ),
+    # Checkpoints and locations
+    "E-CKPT-001": Explanation(
+        "no checkpoint at a location",
+        "A checkpoint is `<location>/step-<n>`; a location stands for its newest complete one.",
+    ),
+    "E-CKPT-002": Explanation(
+        "a checkpoint is incomplete", "A file that checkpoint.json speaks of is not there."
+    ),
+    "E-CKPT-003": Explanation(
+        "a checkpoint is damaged", "A file's bytes are not those that were written."
+    ),
+    "E-CKPT-004": Explanation(
+        "a checkpoint holds no model",
+        "Its run's model could not run alone, or an earlier version wrote it. Export it from the "
+        "program: `sexpgpu export FILE.sx --checkpoint LOC -o DIR`.",
+    ),
+    "E-CKPT-005": Explanation(
+        "a checkpoint is of another program",
+        "Its parameters or `:load` files are not those that the file compiles to under the "
+        "variant and knobs that the checkpoint records.",
+    ),
+    "E-LOC-001": Explanation(
+        "a location's scheme is unknown",
+        "Locations are paths and URLs that fsspec knows; other schemes are aliases that the "
+        "configuration file maps to one.",
+    ),
+    "E-LOC-002": Explanation(
+        "a location cannot be reached", "The reason that the storage gave is shown."
+    ),
+    "E-CONFIG-001": Explanation(
+        "the configuration file is malformed",
+        "It is TOML, with a table `[aliases]` of `scheme = \"URL\"`.",
+    ),
+    # Export
+    "E-EXPORT-001": Explanation(
+        "the output directory is something else's",
+        "An existing directory is replaced only when an export made it. Choose another or remove "
+        "it.",
+    ),
+    "E-EXPORT-002": Explanation(
+        "an output that the model does not have", "The message lists the outputs."
+    ),
+    "E-EXPORT-003": Explanation(
+        "--at needs a second axis of one length",
+        "Every output must be [batch, positions, …] with the same number of positions.",
+    ),
+    "E-EXPORT-004": Explanation(
+        "parameters have no values",
+        "Without a checkpoint every parameter must be read from a file by `:load`.",
+    ),
+    "E-EXPORT-005": Explanation(
+        "the weights do not fit into one file",
+        "An ONNX file holds at most 2 GiB. Leave `--embed` out.",
+    ),
+    "E-EXPORT-006": Explanation(
+        "the opset is too low or unknown",
+        "The graph needs operators of a later opset, or the installed onnx knows no such opset.",
+    ),
+    "E-ONNX-001": Explanation(
+        "an operation has no ONNX form for this dtype or profile",
+        "The language reference lists what each operation lowers to.",
+    ),
+    "E-ONNX-002": Explanation(
+        "an ONNX file cannot be read", "It is truncated, not ONNX, or breaks ONNX's own rules."
+    ),
+    "E-VERIFY-001": Explanation(
+        "the artifact does not compute what the model means",
+        "ONNX Runtime's numbers differ from the reference by more than the tolerance. Nothing was "
+        "written. This is a fault of sexpgpu or of the runtime: please report the program.",
+    ),
+    "E-VERIFY-002": Explanation(
+        "the artifact cannot be run", "ONNX Runtime refused the file or failed while running it."
+    ),
+    "E-INSPECT-001": Explanation(
+        "nothing that sexpgpu knows",
+        "`inspect` shows checkpoints, exports, model.json, safetensors and ONNX files.",
+    ),
+    "E-USAGE-001": Explanation(
+        "the command line is wrong", "See `sexpgpu COMMAND --help`. Exit status 2."
+    ),
+}

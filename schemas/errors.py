@@ -1,0 +1,157 @@
+"""The one exception that reaches a user, and how it is shown.
+
+An error owns its code, its exit status and its rendering; whoever raises it supplies what is wrong,
+where, what came, what was expected and how to mend it.  Every code stands in :mod:`.codes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sexpgpu.schemas.codes import CODES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A named text that spans point into."""
+
+    name: str
+    text: str
+    _lines: list[str] = field(default_factory=list, init=False, repr=False)
+
+    def line(self, number: int) -> str:
+        """Line `number`, counted from 1, without its end; empty when the text has no such line."""
+        if not self._lines:
+            self._lines.extend(self.text.split("\n"))
+        return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a source: line and column count from 1, width in characters (on that line)."""
+
+    source: Source
+    line: int
+    column: int
+    width: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One entry of the program's own call stack: what was called, and where from."""
+
+    name: str
+    span: Span | None
+
+
+class SexpgpuError(Exception):
+    """An error of a user's making or of their machine's, shown without a traceback.
+
+    `place` says where when there is no span: a path, or a path into a document (`$.nodes[3]`).
+    `frames` is the program's call stack, innermost first.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        span: Span | None = None,
+        place: str | None = None,
+        came: str | None = None,
+        expected: str | None = None,
+        help: str | None = None,
+        notes: Iterable[str] = (),
+        exit_code: int = 1,
+    ) -> None:
+        if code not in CODES:
+            raise LookupError(f"error code {code} is not in the table of codes")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.span = span
+        self.place = place
+        self.came = came
+        self.expected = expected
+        self.help = help
+        self.notes = list(notes)
+        self.frames: list[Frame] = []
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"error[{self.code}]: {self.message}"
+
+    def render(self) -> str:
+        """The whole message, several lines, as it is printed on stderr."""
+        lines = [str(self)]
+        gutter = " "
+        if self.span is not None:
+            number = str(self.span.line)
+            gutter = " " * (len(number) + 1)
+            text, column = _window(self.span.source.line(self.span.line), self.span.column)
+            width = max(1, min(self.span.width, len(text) - column + 1))
+            lines.append(f"{gutter[1:]}--> {self.span}")
+            lines.append(f"{gutter}|")
+            lines.append(f"{number} | {text}")
+            lines.append(f"{gutter}| {' ' * (column - 1)}{'^' * width}")
+        elif self.place is not None:
+            lines.append(f"{gutter}--> {self.place}")
+        for label, value in (("came", self.came), ("expected", self.expected), ("help", self.help)):
+            if value is not None:
+                lines.append(f"{gutter}= {label}: {_indent(value, len(gutter) + len(label) + 4)}")
+        lines.extend(f"{gutter}= note: {_indent(note, len(gutter) + 8)}" for note in self.notes)
+        lines.extend(_stack(self.frames, gutter))
+        return "\n".join(lines)
+
+    def as_data(self) -> dict[str, object]:
+        """The same as plain data, for `--json`."""
+        data: dict[str, object] = {"code": self.code, "message": self.message}
+        if self.span is not None:
+            data |= {
+                "file": self.span.source.name,
+                "line": self.span.line,
+                "column": self.span.column,
+            }
+        if self.place is not None:
+            data["place"] = self.place
+        for name in ("came", "expected", "help"):
+            if getattr(self, name) is not None:
+                data[name] = getattr(self, name)
+        if self.notes:
+            data["notes"] = self.notes
+        if self.frames:
+            data["stack"] = [{"name": f.name, "at": str(f.span)} for f in self.frames]
+        return data
+
+
+_LINE_LIMIT = 160
+_STACK_LIMIT = 12
+
+
+def _window(text: str, column: int) -> tuple[str, int]:
+    """The part of a long line that the column is in, and the column there."""
+    text = text.replace("\t", " ")
+    if len(text) <= _LINE_LIMIT:
+        return text, column
+    start = max(0, column - 1 - _LINE_LIMIT // 2)
+    return text[start : start + _LINE_LIMIT], column - start
+
+
+def _indent(text: str, width: int) -> str:
+    return text.replace("\n", "\n" + " " * width)
+
+
+def _stack(frames: list[Frame], gutter: str) -> list[str]:
+    """The call stack, its middle left out when it is deep."""
+    shown = [
+        f"{gutter}  in {frame.name}" + (f", called at {frame.span}" if frame.span else "")
+        for frame in frames
+    ]
+    if len(shown) > _STACK_LIMIT:
+        half = _STACK_LIMIT // 2
+        shown[half:-half] = [f"{gutter}  … {len(shown) - 2 * half} more"]
+    return shown
