@@ -143,6 +143,13 @@ class Operation(ABC):
         """
         return None if rows.causal else (rows.inputs, attributes)
 
+    def varies_along(self, attributes: Attributes, result: TensorType) -> frozenset[int]:
+        """The axes of the result along which values differ though no operand has them.
+
+        `iota` makes such values; along the batch they would tell records by their place.
+        """
+        return frozenset()
+
     def operand_names(self, attributes: Attributes, count: int) -> list[str]:
         """The name of the operand that each of a node's inputs is."""
         return [operand.name for operand in self._present(attributes, count)]
