@@ -48,8 +48,14 @@ class Whole:
     """Positions are mixed, or the axis is gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """This result does not read the input at all."""
+
+
 WHOLE = Whole()
-Fate: TypeAlias = Apart | Causal | Whole
+UNREAD = Unread()
+Fate: TypeAlias = Apart | Causal | Whole | Unread
 
 
 @dataclass(frozen=True, slots=True)
