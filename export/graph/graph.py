@@ -5,6 +5,7 @@ The classes know nothing of files, of ONNX or of the language.  Values are compa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -47,14 +48,17 @@ class Position:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+_SERIAL = itertools.count()
+
+
 class Node:
     """One application of an operation.
 
     `scope` is the path of the model part whose `apply` made the node (`blocks.0.attn`), empty at
-    the root.
+    the root.  `serial` grows with every node made: an order in which nodes can run.
     """
 
-    __slots__ = ("attributes", "inputs", "operation", "position", "results", "scope")
+    __slots__ = ("attributes", "inputs", "operation", "position", "results", "scope", "serial")
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class Node:
         self.attributes = dict(attributes)
         self.position = position
         self.scope = scope
+        self.serial = next(_SERIAL)
         self.results = tuple(
             Value(type, node=self, index=index) for index, type in enumerate(result_types)
         )
@@ -122,6 +127,18 @@ def make_node(
     """
     types = operation.infer_checked([value.type for value in inputs], attributes)
     return Node(operation, inputs, attributes, types, position=position, scope=scope)
+
+
+def reachable(outputs: Iterable[Value]) -> list[Node]:
+    """The nodes that the values depend on, in an order in which they can run."""
+    found: set[Node] = set()
+    waiting = [value.node for value in outputs if value.node is not None]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [value.node for value in node.inputs if value.node is not None]
+    return sorted(found, key=lambda node: node.serial)
 
 
 class Rewriter:

@@ -1,0 +1,52 @@
+"""Constant folding: what depends on no input and no weight is computed now, if that is smaller."""
+
+from __future__ import annotations
+
+import math
+
+from sexpgpu.export.graph.graph import Graph, Rewriter, Value
+from sexpgpu.export.graph.reference import evaluate_node
+from sexpgpu.export.graph.types import Array, Batch
+from sexpgpu.export.operations.operation import all_operations
+from sexpgpu.export.passes.prune import remove_dead
+
+#: Bytes that a node takes in a file at least, so that a result of this size never grows it.
+_NODE_BYTES = 64
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """The same graph with nodes over constants replaced by their values.
+
+    Needs: any graph.  Leaves: the same outputs, to the bit of the reference.  A node is folded
+    only where its result takes no more bytes than the node and its constant inputs did.
+    """
+    constant = all_operations()["constant"]
+    rewriter = Rewriter(graph)
+    arrays: dict[Value, Array] = {}
+    for node in graph.nodes:
+        if node.operation is constant:
+            arrays[node.results[0]] = node.attributes["value"]
+            rewriter.keep(node)
+            continue
+        known = [arrays[value] for value in node.inputs if value in arrays]
+        budget = max(_NODE_BYTES, sum(array.nbytes for array in known))
+        sizes = [_bytes(value) for value in node.results]
+        if (
+            len(known) < len(node.inputs)
+            or node.operation.random
+            or any(size is None for size in sizes)
+            or sum(size or 0 for size in sizes) > budget
+        ):
+            rewriter.keep(node)
+            continue
+        for value, array in zip(node.results, evaluate_node(node, known, 1), strict=True):
+            arrays[value] = array
+            rewriter.replace(value, rewriter.add(constant, [], like=node, value=array))
+    return remove_dead(rewriter.finish(graph))
+
+
+def _bytes(value: Value) -> int | None:
+    """The size of a value; None where it depends on the batch."""
+    if any(isinstance(dimension, Batch) for dimension in value.type.shape):
+        return None
+    return math.prod(d for d in value.type.shape if isinstance(d, int)) * value.type.dtype.itemsize
