@@ -1,0 +1,1 @@
+"""Where weights and checkpoints live: locations, checkpoints, their cache, and `:load` files."""
