@@ -1,8 +1,43 @@
 """Imports the families, in the order in which the reference lists them."""
 
 from sexpgpu.export.operations import (
+    activations,
+    arithmetic,
+    comparison,
+    conditional,
+    conversion,
+    convolution,
     creation,
-    elementwise,
+    division,
+    functions,
+    index,
+    linear,
+    logic,
+    partition,
+    pooling,
+    power,
+    reduce,
+    selection,
+    shape,
 )
 
-__all__ = ["creation", "elementwise"]
+__all__ = [
+    "activations",
+    "arithmetic",
+    "comparison",
+    "conditional",
+    "conversion",
+    "convolution",
+    "creation",
+    "division",
+    "functions",
+    "index",
+    "linear",
+    "logic",
+    "partition",
+    "pooling",
+    "power",
+    "reduce",
+    "selection",
+    "shape",
+]

@@ -28,6 +28,8 @@ class Kind(enum.StrEnum):
     ARRAY = "constant"  # NumPy array
     GRAPH = "function"  # Graph, the body of a scan
     NAMES = "list of names"  # tuple[str, ...]
+    #: int, one of `choices`, or a tuple of int and (int, int): the same on both sides, or each
+    PADDING = "padding"
 
 
 class _Required:

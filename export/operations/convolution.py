@@ -1,0 +1,222 @@
+"""Convolution over one, two or three spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from sexpgpu.export.graph.graph import Attributes, Value
+from sexpgpu.export.graph.types import FLOATS, Array, DType, TensorType
+from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
+from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, Rows, operation
+from sexpgpu.export.operations.products import PRECISION, factor, is_rounded, multiply
+from sexpgpu.export.operations.rules import fail_shape, fail_value, known
+from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
+from sexpgpu.export.operations.windows import SAME, VALID, Windows, place_windows
+
+
+@operation
+class Conv(Operation):
+    """The sum, at every place of a window, of the products of what the window covers and the
+    kernel (cross-correlation, as in every deep learning library: the kernel is not flipped).
+
+    `x` is [batch, channels, spatial…], `w` [out, channels / groups, size…], `bias` [out], the
+    result [batch, out, spatial…]:
+
+    y[b, o, i] = bias[o] + Σ over c, k of w[o, c, k] · x[b, g·C + c, i·stride − before + k·dilation]
+
+    where group g holds o and C is channels / groups; what lies outside `x` is zero.  `padding` is a
+    number, a number or a pair (before after) for each axis, `:same` (⌈length / stride⌉ places, the
+    odd one after) or `:valid` (none).  `(list (list n 0))`, n = dilation · (size − 1), is causal.
+    Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016.
+
+    ONNX: Conv; in f64, for which runtimes have no Conv, the strided slices of the padded tensor,
+    one for each position in the kernel, stacked and multiplied by the kernel.
+    """
+
+    name = "conv"
+    family = "neural"
+    signature = signature(
+        Operand("x", FLOATS),
+        Operand("w", FLOATS),
+        Operand("bias", FLOATS, optional=True, keyword=True),
+        Attribute("stride", Kind.INTEGERS, (1,)),
+        Attribute("padding", Kind.PADDING, 0, choices=(SAME, VALID)),
+        Attribute("dilation", Kind.INTEGERS, (1,)),
+        Attribute("groups", Kind.INTEGER, 1),
+        PRECISION,
+    )
+    constraints = (
+        "`x` has a batch axis, a channel axis and one to three spatial axes; `w` has its rank.",
+        "Only the batch axis of `x` may be the batch.",
+        "`groups` is at least 1 and divides the channels of `x` and the first axis of `w`.",
+        "The second axis of `w` is the channels of `x` divided by `groups`; no axis of `w` is "
+        "empty.",
+        "`bias` is [out].",
+        "`stride` and `dilation` are at least 1, one for all spatial axes or one for each; "
+        "`padding` is not negative.",
+        "The kernel, dilated, fits into the padded tensor.",
+    )
+    example = (
+        "(conv (tensor (list (list (list 1.0 2.0 3.0)))) (tensor (list (list (list 1.0 10.0)))))",
+        "[[[21.0 32.0]]]",
+    )
+
+    def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        x, w = inputs[:2]
+        if not 3 <= x.rank <= 5 or w.rank != x.rank:
+            fail_shape(
+                "`conv` takes a tensor [batch, channels, spatial…] and a kernel of its rank",
+                came=f"{x} and {w}",
+                expected="one to three spatial axes",
+            )
+        channels = known(self.name, "the channels", x.shape[1])
+        out, share, *_ = (known(self.name, "the kernel's shape", d) for d in w.shape)
+        groups = attributes["groups"]
+        if groups < 1 or channels % groups or out % groups:
+            fail_value(
+                "the groups of `conv` do not divide the channels",
+                came=f"groups {groups} of {channels} channels, and {out} out",
+                expected="a divisor of both",
+            )
+        if share != channels // groups:
+            fail_shape(
+                "the kernel of `conv` has another number of channels than the tensor",
+                came=f"{w}, for {channels} channels in {groups} groups",
+                expected=f"a second axis of {channels // groups}",
+            )
+        if 0 in w.shape:
+            fail_shape("the kernel of `conv` is empty", came=str(w))
+        for bias in inputs[2:]:
+            if bias.shape != (out,):
+                fail_shape("the bias of `conv` does not fit", came=str(bias), expected=f"[{out}]")
+        windows = self._windows(inputs, attributes)
+        return [x.with_shape((x.shape[0], out, *windows.counts))]
+
+    def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
+        given = self.named(inputs, attributes)
+        dtype = inputs[0].dtype
+        x, w = (factor(given[name], attributes) for name in ("x", "w"))
+        windows = self._windows([_type_of(x), _type_of(w)], attributes)
+        groups, (batch, channels), out = attributes["groups"], x.shape[:2], w.shape[0]
+        padded = np.pad(x, windows.padded())
+        kernels = w.reshape((groups, out // groups, channels // groups, -1))
+        y = np.zeros((batch, groups, out // groups, int(np.prod(windows.counts))), x.dtype)
+        for number, offset in enumerate(windows.offsets()):
+            part = padded[windows.slices(offset)].reshape(
+                (batch, groups, channels // groups, y.shape[3])
+            )
+            y += kernels[..., number] @ part
+        y = y.reshape((batch, out, *windows.counts))
+        if "bias" in given:
+            y = y + given["bias"].astype(x.dtype).reshape((out, *[1] * len(windows.counts)))
+        return [y.astype(dtype)]
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        given = self.named(inputs, attributes)
+        windows = self._windows([value.type for value in inputs], attributes)
+        if inputs[0].dtype is DType.F64:
+            return [self._lower_by_slices(onnx, given, windows, attributes["groups"], results[0])]
+        rounded = is_rounded(attributes, DType.F32)
+        # The bias is added, not multiplied: it stays as it is.
+        inside = [] if rounded else [bias.name for bias in inputs[2:]]
+        y = multiply(
+            onnx,
+            "Conv",
+            *(value.name for value in inputs[:2]),
+            *inside,
+            rounded=rounded,
+            kernel_shape=list(windows.sizes),
+            strides=list(windows.strides),
+            dilations=list(windows.dilations),
+            pads=windows.onnx_pads,
+            group=attributes["groups"],
+        )
+        return [y if inside else _add_bias(onnx, y, given, inputs[0].type.rank)]
+
+    def _lower_by_slices(
+        self,
+        onnx: Lowering,
+        given: Mapping[str, OnnxValue],
+        windows: Windows,
+        groups: int,
+        result: TensorType,
+    ) -> str:
+        x, w = given["x"], given["w"]
+        spatial = len(windows.lengths)
+        padded = x.name
+        if any(windows.onnx_pads):
+            begins, ends = windows.onnx_pads[:spatial], windows.onnx_pads[spatial:]
+            padded = onnx.add("Pad", padded, onnx.ints([0, 0, *begins, 0, 0, *ends]))
+        out, share = known(self.name, "", w.shape[0]), known(self.name, "", w.shape[1])
+        places = int(np.prod(windows.counts))
+        offsets = list(windows.offsets())
+        parts = []
+        for offset in offsets:
+            bounds = [windows.bounds(axis, at) for axis, at in enumerate(offset)]
+            part = onnx.add(
+                "Slice",
+                padded,
+                onnx.ints([start for start, _, _ in bounds]),
+                onnx.ints([end for _, end, _ in bounds]),
+                onnx.ints(range(2, 2 + spatial)),
+                onnx.ints([step for _, _, step in bounds]),
+            )
+            parts.append(onnx.reshape(part, (x.shape[0], groups, share, 1, places)))
+        stacked = onnx.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
+        stacked = onnx.reshape(stacked, (x.shape[0], groups, share * len(offsets), places))
+        kernel = onnx.reshape(w.name, (groups, out // groups, share * len(offsets)))
+        y = onnx.reshape(onnx.add("MatMul", kernel, stacked), result.shape)
+        return _add_bias(onnx, y, given, result.rank)
+
+    def axis_rule(
+        self,
+        operand: int,
+        axis: int,
+        inputs: Sequence[TensorType],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[Fate]:
+        if operand > 0:
+            # The first axis of the kernel, and the bias, are the channels of the result.
+            return [Apart(1) if axis == 0 else WHOLE]
+        if axis == 0:
+            return [Apart(0)]
+        if axis == 1:
+            depthwise = attributes["groups"] == inputs[0].shape[1] == inputs[1].shape[0]
+            return [Apart(1) if depthwise else WHOLE]
+        return [self._windows(inputs, attributes).fate(axis - 2)]
+
+    def restrict(
+        self, rows: Rows, attributes: Attributes
+    ) -> tuple[tuple[Value, ...], Attributes] | None:
+        # Channels are counted by `groups` and by the kernel.
+        return None if rows.axis == 1 else super().restrict(rows, attributes)
+
+    def _windows(self, inputs: Sequence[TensorType], attributes: Attributes) -> Windows:
+        x, w = inputs[:2]
+        return place_windows(
+            self.name,
+            [known(self.name, "a spatial axis", d) for d in x.shape[2:]],
+            [known(self.name, "the kernel's shape", d) for d in w.shape[2:]],
+            attributes["stride"],
+            attributes["padding"],
+            dilations=attributes["dilation"],
+        )
+
+
+def _add_bias(onnx: Lowering, y: str, given: Mapping[str, OnnxValue], rank: int) -> str:
+    if "bias" not in given:
+        return y
+    bias = onnx.reshape(given["bias"].name, (-1, *[1] * (rank - 2)))
+    return onnx.add("Add", y, bias)
+
+
+def _type_of(array: Array) -> TensorType:
+    return TensorType(DType.of(array), array.shape)
