@@ -1,0 +1,48 @@
+"""What `:load` reads: one table of file endings and their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sexpgpu.export.storage.gguf_source import GgufSource
+from sexpgpu.export.storage.numpy_source import NpySource, NpzSource
+from sexpgpu.export.storage.safetensors_source import SafetensorsSource
+from sexpgpu.export.storage.weight_source import WeightSource, unreadable
+from sexpgpu.schemas.errors import SexpgpuError
+
+_FORMATS: dict[str, Callable[[Path], WeightSource]] = {
+    ".safetensors": SafetensorsSource,
+    ".npz": NpzSource,
+    ".npy": NpySource,
+    ".gguf": GgufSource,
+}
+
+
+def open_source(path: str | Path) -> WeightSource:
+    """Open a file of weights; a relative path starts at the current directory.
+
+    Raises E-LOAD-001 where the file is missing, E-LOAD-004 where it is of another format or
+    damaged, and E-TENSORS-001 for a damaged safetensors file.
+    """
+    path = Path(path)
+    try:
+        if not path.exists():
+            raise SexpgpuError(
+                "E-LOAD-001",
+                f"the :load file `{path}` is missing",
+                place=str(path),
+                help="relative paths start at the current directory, now "
+                f"{Path.cwd()}; run sexpgpu where the file is",
+            )
+        if not path.is_file():
+            raise unreadable(path, "it is not a file", "name one file of weights")
+        if (reader := _FORMATS.get(path.suffix.lower())) is None:
+            raise unreadable(
+                path,
+                f"the ending `{path.suffix}` is unknown",
+                f"files of weights end in {', '.join(_FORMATS)}",
+            )
+        return reader(path)
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error)) from None
