@@ -12,6 +12,7 @@ from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType, concrete
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering, OnnxValue, Profile
 from sexpgpu.export.onnx.names import Names
+from sexpgpu.export.onnx.prune import prune
 from sexpgpu.export.onnx.translate import translate_nodes
 
 
@@ -77,12 +78,15 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
     outputs = [
         _value_info(name, value.type, options.batch) for name, value in graph.outputs.items()
     ]
+    nodes, initializers = prune(
+        lowering.prologue + lowering.nodes, initializers + lowering.initializers, graph.outputs
+    )
     proto = helper.make_graph(
-        lowering.prologue + lowering.nodes,
+        nodes,
         options.name,
         [_value_info(name, value.type, options.batch) for value, name in inputs.items()],
         outputs,
-        initializer=initializers + lowering.initializers,
+        initializer=initializers,
     )
     model = helper.make_model(
         proto,

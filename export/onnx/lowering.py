@@ -33,13 +33,15 @@ class OnnxValue:
     """The ONNX name of a tensor and its type in the graph.
 
     `array` is the value itself where it is a small constant, `weight` whether it is an
-    initializer that holds a weight as the model has it.
+    initializer that holds a weight as the model has it.  `transpose_of` is the matrix that this
+    one is the transpose of, where that is known: a product can read it as it is stored.
     """
 
     name: str
     type: TensorType
     array: Array | None = None
     weight: bool = False
+    transpose_of: OnnxValue | None = None
 
     @property
     def dtype(self) -> DType:
@@ -92,7 +94,7 @@ class Lowering:
 
     @overload
     def add(
-        self, op_type: str, *inputs: str, domain: str = "", **attributes: Any
+        self, op_type: str, *inputs: str, outputs: None = None, domain: str = "", **attributes: Any
     ) -> str: ...
     @overload
     def add(

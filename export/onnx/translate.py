@@ -20,7 +20,8 @@ def translate_nodes(
         names = translate_node(onnx, node, inputs, results)
         array = node.attributes["value"] if node.operation.name == "constant" else None
         for value, name in zip(node.results, names, strict=True):
-            known[value] = OnnxValue(name, value.type, array=array)
+            source = _transposed_matrix(onnx, name, inputs)
+            known[value] = OnnxValue(name, value.type, array=array, transpose_of=source)
 
 
 def translate_node(
@@ -48,7 +49,27 @@ def widen(onnx: Lowering, value: OnnxValue) -> OnnxValue:
     """The value in f32 where it is bf16."""
     if value.dtype is not DType.BF16:
         return value
-    return OnnxValue(onnx.cast(value.name, DType.F32), _widened(value.type))
+    source = value.transpose_of
+    return OnnxValue(
+        onnx.cast(value.name, DType.F32),
+        _widened(value.type),
+        array=None if value.array is None else value.array.astype(DType.F32.numpy),
+        transpose_of=widen(onnx, source) if source else None,
+    )
+
+
+def _transposed_matrix(onnx: Lowering, name: str, inputs: Sequence[OnnxValue]) -> OnnxValue | None:
+    """The node's input, where the node's last step was to swap the two axes of that matrix.
+
+    A product that reads the matrix as it is stored leaves the Transpose without a reader, and the
+    Transpose of a weight would be a second copy of it in a session's memory.
+    """
+    made = onnx.nodes[-1] if onnx.nodes else None
+    if made is None or made.op_type != "Transpose" or name not in made.output:
+        return None
+    if [list(attribute.ints) for attribute in made.attribute] != [[1, 0]]:
+        return None
+    return next((value for value in inputs if value.name == made.input[0]), None)
 
 
 def _widened(type: TensorType) -> TensorType:
