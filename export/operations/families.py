@@ -17,6 +17,7 @@ from sexpgpu.export.operations import (
     pooling,
     power,
     reduce,
+    resize,
     selection,
     shape,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "pooling",
     "power",
     "reduce",
+    "resize",
     "selection",
     "shape",
 ]

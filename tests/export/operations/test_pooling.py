@@ -33,7 +33,7 @@ def pool(x: Array, attributes: dict[str, Any], kind: str) -> Array:
     for axis in range(axes):
         n, (before, after) = x.shape[2 + axis], pads[axis]
         last = n + after - size[axis]
-        found = [s for s in range(-before, last + 1, stride[axis])]
+        found = list(range(-before, last + 1, stride[axis]))
         following = -before + len(found) * stride[axis]
         if attributes["ceil"] and found[-1] < last and following < n:
             found.append(following)
