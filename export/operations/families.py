@@ -12,6 +12,7 @@ from sexpgpu.export.operations import (
     functions,
     index,
     linear,
+    normalization,
     logic,
     partition,
     pooling,
@@ -20,6 +21,7 @@ from sexpgpu.export.operations import (
     resize,
     selection,
     shape,
+    statistics,
 )
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "functions",
     "index",
     "linear",
+    "normalization",
     "logic",
     "partition",
     "pooling",
@@ -42,4 +45,5 @@ __all__ = [
     "resize",
     "selection",
     "shape",
+    "statistics",
 ]

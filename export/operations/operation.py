@@ -16,12 +16,13 @@ from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import (
     MAXIMUM_ELEMENTS,
     Array,
+    Batch,
     DType,
     TensorType,
     elements,
     format_shape,
 )
-from sexpgpu.export.operations.signature import GIVEN, Operand, Signature
+from sexpgpu.export.operations.signature import GIVEN, Kind, Operand, Signature
 from sexpgpu.schemas.errors import SexpgpuError
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Apart:
     """The input's axis is this axis of the result, position for position, and position i of the
-    result reads nothing of the input but its position i."""
+    result reads nothing of the input but its position i.
+
+    The positions of an axis of `m*batch` are its records' blocks: record i has the m elements from
+    i*m on, and m may differ between the input and the result.
+    """
 
     axis: int
 
@@ -93,6 +98,8 @@ class Operation(ABC):
     example: ClassVar[tuple[str, str]]
     #: Whether ONNX runtimes do it on bf16 as it is; all others go through f32 and round.
     moves_data: ClassVar[bool] = False
+    #: How to mend a call with tensors of a dtype for which it has no meaning.
+    dtype_help: ClassVar[str] = "convert it with `cast`"
     #: Whether it draws random numbers, so that only training may use it.
     random: ClassVar[bool] = False
     #: Whether its several tensor operands broadcast, so that numbers may stand for tensors.
@@ -176,7 +183,7 @@ class Operation(ABC):
                     f"`{self.name}` has no meaning for {type.dtype}",
                     came=f"`{operand.name}` is {type}",
                     expected=", ".join(d for d in DType if d in operand.dtypes),
-                    help="convert it with `cast`",
+                    help=self.dtype_help,
                 )
             first = groups.setdefault(operand.group, (operand.name, type.dtype))
             if first[1] is not type.dtype:
@@ -185,6 +192,14 @@ class Operation(ABC):
                     f"`{self.name}` takes tensors of one dtype",
                     came=f"{first[1]} and {type.dtype}",
                     help=f"convert one of them: `(cast x {first[1]})`",
+                )
+        for attribute in self.signature.attributes:
+            if attribute.kind is Kind.INTEGER and isinstance(attributes.get(attribute.name), Batch):
+                raise SexpgpuError(
+                    "E-SHAPE-002",
+                    f"`{self.name}` needs a number for `{attribute.name}`, and it is the batch",
+                    came=str(attributes[attribute.name]),
+                    help="the model is traced once for any number of records",
                 )
         results = tuple(self.infer(inputs, attributes))
         for result in results:

@@ -72,7 +72,7 @@ def run_onnx(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, A
     binding = session.io_binding()
     kept = []
     for name, array in feeds.items():
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array).reshape(array.shape)
         kept.append(array)
         binding.bind_input(name, "cpu", 0, _element(array), array.shape, array.ctypes.data)
     for name in names:
