@@ -287,6 +287,11 @@ CODES: dict[str, Explanation] = {
         "nothing that sexpgpu knows",
         "`inspect` shows checkpoints, exports, model.json, safetensors and ONNX files.",
     ),
+    "E-INTERNAL-001": Explanation(
+        "a fault of sexpgpu itself",
+        "Something that was thought impossible happened. Please report it with the program or "
+        "file; `SEXPGPU_DEBUG=1` shows where.",
+    ),
     "E-USAGE-001": Explanation(
         "the command line is wrong", "See `sexpgpu COMMAND --help`. Exit status 2."
     ),

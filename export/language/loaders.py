@@ -1,0 +1,199 @@
+"""Loaders: where records come from, and what tensors a batch of them is.
+
+Here they are declared and checked; reading their data is the training run's.  A loader's fields are
+known without its data wherever its arguments say them; only `arrays` reads the headers of its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sexpgpu.export.graph.types import Batch, DType, TensorType
+from sexpgpu.export.language.data import Keyword
+from sexpgpu.export.language.values import Builtin, Call, describe
+from sexpgpu.schemas.errors import SexpgpuError
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A source of records: its kind, its options, and the type of a batch of each field."""
+
+    kind: str
+    file: str | None
+    fields: Mapping[str, TensorType]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe_value(self) -> str:
+        return "a loader"
+
+    def show_value(self) -> str:
+        return f"#<loader {self.kind}{f' {self.file}' if self.file else ''}>"
+
+
+def loader_builtins() -> list[Builtin]:
+    """The builtins that make loaders."""
+    return [
+        Builtin(
+            "text",
+            "(file &key window (tokenizer :bytes) symbols split)",
+            _text,
+            "windows of a text as tokens [batch, window] i32",
+        ),
+        Builtin("arrays", "(file &key fields split)", _arrays, "the arrays of a file, by name"),
+        Builtin("csv", '(file &key fields (separator ",") split)', _csv, "columns of a CSV file"),
+        Builtin(
+            "images",
+            "(folder &key size (channels 3) split)",
+            _images,
+            "images [batch, channels, height, width] f32 in 0..1, and the label of their folder",
+        ),
+        Builtin("fields", "(&rest fields)", _fields, "what a record has, without any data"),
+    ]
+
+
+def _text(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
+    file = _file(call, positional[0])
+    if "window" not in keywords:
+        raise call.error(
+            "E-CALL-002", "`text` needs `:window`", expected='(text "file" :window 64)'
+        )
+    window = _whole(call, keywords["window"], "window", 1)
+    tokenizer = keywords.get("tokenizer", Keyword("bytes"))
+    known = isinstance(tokenizer, Keyword) and tokenizer.name in ("bytes", "characters")
+    if not known and not isinstance(tokenizer, str):
+        raise call.wrong_kind(
+            tokenizer, "tokenizer", ':bytes, :characters or the path of a "tokenizer.json"'
+        )
+    options = {
+        "window": window,
+        "tokenizer": tokenizer.name if isinstance(tokenizer, Keyword) else tokenizer,
+        "symbols": None,
+    }
+    if keywords.get("symbols") is not None:
+        options["symbols"] = _whole(call, keywords["symbols"], "symbols", 2)
+    tokens = TensorType(DType.I32, (Batch(), window))
+    return Loader("text", file, {"tokens": tokens}, options | _split(call, keywords))
+
+
+def _arrays(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
+    file = _file(call, positional[0])
+    if "fields" in keywords:
+        fields = _declared(call, keywords["fields"], "fields")
+    else:
+        from sexpgpu.export.storage.sources import open_source
+
+        try:
+            source = open_source(Path(file))
+            fields = {key: _record_type(*source.describe(key)) for key in source.keys()}
+        except SexpgpuError as error:
+            raise call.error(
+                "E-DATA-001",
+                f"the arrays of {file} cannot be told: {error.message}",
+                0,
+                came=error.came,
+                help="give their types with :fields (list :x (list f32 28 28)) where the file is "
+                "not at hand",
+            ) from None
+        if not fields:
+            raise call.error("E-DATA-001", f"{file} holds no arrays", 0)
+    return Loader("arrays", file, fields, _split(call, keywords))
+
+
+def _record_type(dtype: str, shape: Sequence[int]) -> TensorType:
+    if not shape:
+        raise SexpgpuError(
+            "E-DATA-001", "an array of rank 0 has no records", expected="records along axis 0"
+        )
+    return TensorType(DType(dtype), (Batch(), *shape[1:]))
+
+
+def _csv(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
+    file = _file(call, positional[0])
+    if "fields" not in keywords:
+        raise call.error(
+            "E-CALL-002", "`csv` needs `:fields`", expected="(list :column f32 :label i32 …)"
+        )
+    fields = _declared(call, keywords["fields"], "fields")
+    options = {"separator": keywords.get("separator", ",")}
+    return Loader("csv", file, fields, options | _split(call, keywords))
+
+
+def _images(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
+    folder = _file(call, positional[0])
+    if "size" not in keywords:
+        raise call.error(
+            "E-CALL-002", "`images` needs `:size`", expected='(images "folder" :size 32)'
+        )
+    size = keywords["size"]
+    sizes = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
+    height, width = (_whole(call, s, "size", 1) for s in sizes)
+    channels = _whole(call, keywords.get("channels", 3), "channels", 1)
+    fields = {
+        "image": TensorType(DType.F32, (Batch(), channels, height, width)),
+        "label": TensorType(DType.I32, (Batch(),)),
+    }
+    return Loader("images", folder, fields, _split(call, keywords))
+
+
+def _fields(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
+    return Loader("fields", None, _declared(call, tuple(positional), 0))
+
+
+def _file(call: Call, value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise call.wrong_kind(value, 0, "a path")
+    return value
+
+
+def _whole(call: Call, value: object, name: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise call.wrong_kind(value, name, "a whole number")
+    if value < least:
+        raise call.error("E-VALUE-001", f"`:{name}` is at least {least}", name, came=str(value))
+    return value
+
+
+def _split(call: Call, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """`:split (list from to)`: the part of the data, as fractions."""
+    split = keywords.get("split")
+    if split is None:
+        return {}
+    fine = (
+        isinstance(split, tuple)
+        and len(split) == 2
+        and all(isinstance(s, int | float) for s in split)
+        and 0 <= split[0] < split[1] <= 1
+    )
+    if not fine:
+        raise call.wrong_kind(split, "split", "two fractions, such as (list 0.0 0.9)")
+    return {"split": (float(split[0]), float(split[1]))}
+
+
+def _declared(call: Call, value: object, argument: int | str) -> dict[str, TensorType]:
+    """A plist of dtypes or (dtype size …) lists, as field types with the batch in front."""
+    expected = "a field's name and its type: :x (list f32 28 28), or :y i32"
+    if not isinstance(value, tuple) or len(value) % 2 or not value:
+        raise call.wrong_kind(value, argument, expected)
+    fields: dict[str, TensorType] = {}
+    for name, kind in zip(value[::2], value[1::2], strict=True):
+        parts = kind if isinstance(kind, tuple) else (kind,)
+        sizes = parts[1:]
+        fine = (
+            isinstance(name, Keyword)
+            and parts
+            and isinstance(parts[0], DType)
+            and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes)
+        )
+        if not fine:
+            raise call.error(
+                "E-TYPE-001",
+                "a field is declared by a keyword and its type",
+                argument,
+                came=f"{describe(name)} and {describe(kind)}",
+                expected=expected,
+            )
+        fields[name.name] = TensorType(parts[0], (Batch(), *sizes))
+    return fields

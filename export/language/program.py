@@ -1,0 +1,204 @@
+"""A whole program: one file under a variant and knobs, and what it defines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sexpgpu.export.graph.types import DType
+from sexpgpu.export.language.data import Datum, Keyword, ListDatum
+from sexpgpu.export.language.environment import Environment
+from sexpgpu.export.language.evaluator import Evaluator
+from sexpgpu.export.language.knobs import Knob, Knobs
+from sexpgpu.export.language.library import library
+from sexpgpu.export.language.loaders import Loader, loader_builtins
+from sexpgpu.export.language.models import (
+    Model,
+    assign_paths,
+    defmodel_form,
+    parameter_builtins,
+)
+from sexpgpu.export.language.reader import read_source
+from sexpgpu.export.language.run import Run, make_run, recipe_builtins
+from sexpgpu.export.language.tensors import Parameter
+from sexpgpu.export.language.tracing import Tracer
+from sexpgpu.export.language.vocabulary import LAYERS, tensor_builtins
+from sexpgpu.schemas.errors import SexpgpuError, Source, Span
+from sexpgpu.schemas.model import Precision
+
+
+@dataclass
+class Program:
+    """What one evaluation of a file gave.
+
+    `sources` are the texts that it was made of, the file itself last.
+    """
+
+    path: Path
+    variant: str | None
+    knobs: dict[str, Knob]
+    evaluator: Evaluator
+    environment: Environment
+    tracer: Tracer
+    run: Run | None
+    sources: list[Source]
+
+    @property
+    def slug(self) -> str:
+        """A short name: the file's, and the variant's."""
+        return self.path.stem + (f"-{self.variant}" if self.variant else "")
+
+    @property
+    def precision(self) -> Precision:
+        """In what the run's evaluation does its products."""
+        return self.run.precision if self.run is not None else "f32"
+
+    @property
+    def model(self) -> Any:
+        """The model, or whatever function stands for it.  Raises E-MODEL-001."""
+        value = self.defined("model")
+        if value is None or not (hasattr(value, "call") or hasattr(value, "code")):
+            raise SexpgpuError(
+                "E-MODEL-001",
+                f"{self.path} defines no `model`",
+                span=self.environment.top.own.get("model"),
+                expected="(def model (my-model 32 64))",
+            )
+        return value
+
+    def defined(self, name: str) -> Any:
+        """What the program itself defines under a name; None where it does not."""
+        top = self.environment.top
+        return top.values[name] if name in top.own else None
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Every parameter of the model by path, in the order of the parts."""
+        found: dict[str, Parameter] = {}
+        _collect(self.model, found, set())
+        for name in self.environment.top.own:
+            value = self.environment.top.values[name]
+            if isinstance(value, Parameter):
+                found.setdefault(value.path, value)
+        return found
+
+    def records(self) -> Loader | None:
+        """The loader whose records the model is made for."""
+        if self.run is not None:
+            return self.run.train
+        for name in ("train", "record", "eval"):
+            value = self.defined(name)
+            if isinstance(value, Loader):
+                return value
+        return None
+
+
+def compile_program(
+    path: Path, variant: str | None = None, overrides: Mapping[str, object] | None = None
+) -> Program:
+    """Evaluates a file.  Raises SexpgpuError for whatever is wrong in it."""
+    tracer = Tracer()
+    knobs = Knobs(variant, overrides or {})
+    runs: list[Run] = []
+
+    def defrun(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
+        if runs:
+            raise SexpgpuError("E-NAME-002", "`defrun` stands twice", span=datum.span)
+        runs.append(_read_run(evaluator, datum, environment))
+
+    def skip(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
+        """Variants were read before the program ran."""
+
+    evaluator = Evaluator(
+        {
+            "defmodel": defmodel_form(tracer),
+            "defknob": knobs.defknob,
+            "defvariant": skip,
+            "defrun": defrun,
+        }
+    )
+    environment = evaluator.environment(_base(evaluator, tracer))
+    for datum in evaluator.inclusions.forms(path, "defvariant"):
+        knobs.defvariant(evaluator, datum, environment)
+    evaluator.run_file(path, environment)
+    knobs.finish()
+    program = Program(
+        path,
+        variant,
+        knobs.known,
+        evaluator,
+        environment,
+        tracer,
+        runs[0] if runs else None,
+        evaluator.inclusions.sources,
+    )
+    _assign(program)
+    return program
+
+
+def _base(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
+    """Every name that a program starts with, the prelude's among them."""
+    base: dict[str, object] = {dtype.value: dtype for dtype in DType}
+    base |= library()
+    builtins = [
+        *loader_builtins(),
+        *recipe_builtins(),
+        *parameter_builtins(),
+    ]
+    base |= {builtin.name: builtin for builtin in builtins}
+    base |= tensor_builtins(tracer)
+    prelude = evaluator.environment(base)
+    for datum in _prelude_data():
+        evaluator.run_form(datum, prelude)
+    tracer.layers = {name: prelude.top.values[name] for name in LAYERS.values()}
+    return prelude.top.values
+
+
+@lru_cache(maxsize=1)
+def _prelude_data() -> tuple[Datum, ...]:
+    text = files("sexpgpu.export.language").joinpath("prelude.sx").read_text("utf-8")
+    return tuple(read_source(Source("prelude.sx", text)))
+
+
+def _assign(program: Program) -> None:
+    """Paths: the model's parts first, then parameters that stand at the top level by their name."""
+    top = program.environment.top
+    if isinstance(top.values.get("model"), Model) and "model" in top.own:
+        assign_paths(top.values["model"], "")
+    for name in top.own:
+        value = top.values[name]
+        if name != "model" and isinstance(value, Parameter | Model | tuple):
+            assign_paths(value, name)
+
+
+def _collect(value: object, found: dict[str, Parameter], seen: set[int]) -> None:
+    if isinstance(value, Parameter):
+        found.setdefault(value.path, value)
+    elif isinstance(value, Model) and id(value) not in seen:
+        seen.add(id(value))
+        for part in value.parts.values():
+            _collect(part, found, seen)
+    elif isinstance(value, tuple):
+        for item in value:
+            _collect(item, found, seen)
+
+
+def _read_run(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> Run:
+    items = datum.items[1:]
+    values: dict[str, Any] = {}
+    spans: dict[str, Span | None] = {}
+    for index in range(0, len(items), 2):
+        key = items[index]
+        if not isinstance(key, Keyword) or index + 1 == len(items) or key.name in values:
+            raise SexpgpuError(
+                "E-FORM-001",
+                "`defrun` has keywords and values in turn, each keyword once",
+                span=key.span,
+                expected="(defrun :train train :steps 1000 :batch 32 :optimizer (adamw :lr 1e-3))",
+            )
+        values[key.name] = evaluator.evaluate(items[index + 1], environment)
+        spans[key.name] = items[index + 1].span
+    return make_run(values, spans, datum.span)

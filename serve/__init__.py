@@ -1,0 +1,1 @@
+"""Hosting a model: the engine, the socket, the gateway."""

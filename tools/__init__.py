@@ -1,0 +1,1 @@
+"""What stands around the pipeline: the command line, training, benches."""

@@ -1,0 +1,111 @@
+"""The command `sexpgpu`: its subcommands are imported when they are called, not before."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from sexpgpu.schemas.errors import SexpgpuError
+
+#: Subcommand, and what it does in a line; the module beside this one has its name.
+COMMANDS = {
+    "check": "Compile a program; show its inputs, outputs and parameters.",
+    "explain": "Say what an error code means and how to mend it.",
+    "export": "Write a model and its weights as a portable ONNX artifact.",
+    "init": "Write a checkpoint of a program's initial weights.",
+    "inspect": "Show what a checkpoint, an export or an ONNX file holds.",
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are modules of this package."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"sexpgpu.tools.cli.{name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
+            raise click.UsageError(_unknown(arguments[0]))
+        return super().resolve_command(context, arguments)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, 1)
+    return f"there is no command `{name}`" + (f"; did you mean `{close[0]}`?" if close else "")
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sexpgpu", prog_name="sexpgpu")
+def cli() -> None:
+    """From a page of S-expressions to a model that other programs can call."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; exits 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = cli.main(given, prog_name="sexpgpu", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except SexpgpuError as error:
+        fail(error, as_json="--json" in given)
+    except click.UsageError as error:
+        usage = error.ctx.get_usage() if error.ctx else None
+        fail(
+            SexpgpuError("E-USAGE-001", _sentence(error.format_message()), help=usage, exit_code=2),
+            as_json="--json" in given,
+        )
+    except click.ClickException as error:
+        fail(SexpgpuError("E-FILE-001", _sentence(error.format_message())), as_json=False)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("sexpgpu: stopped by SIGINT", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if os.environ.get("SEXPGPU_DEBUG"):
+            raise
+        fail(_internal(error), as_json="--json" in given)
+
+
+def fail(error: SexpgpuError, *, as_json: bool) -> None:
+    """Shows an error, on stdout as data too where a program reads it, and exits."""
+    click.echo(error.render(), err=True)
+    if as_json:
+        click.echo(json.dumps({"error": error.as_data()}, indent=2))
+    sys.exit(error.exit_code)
+
+
+def _sentence(message: str) -> str:
+    """click's message as ours: no capital, no full stop."""
+    message = message.strip().rstrip(".")
+    return message[:1].lower() + message[1:]
+
+
+def _internal(error: Exception) -> SexpgpuError:
+    return SexpgpuError(
+        "E-INTERNAL-001",
+        f"something went wrong inside sexpgpu: {type(error).__name__}: {error}",
+        help="please report it, with the program or file; SEXPGPU_DEBUG=1 shows the traceback",
+    )
