@@ -237,6 +237,6 @@ def operation(cls: type[Operation]) -> type[Operation]:
 def all_operations() -> Mapping[str, Operation]:
     """Every operation by name, in the order of the families."""
     # The families register themselves when they are imported.
-    import sexpgpu.export.operations.families  # noqa: F401, PLC0415
+    import sexpgpu.export.operations.families  # noqa: F401
 
     return OPERATIONS

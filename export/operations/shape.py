@@ -301,7 +301,10 @@ class BroadcastTo(Operation):
         attributes: Attributes,
         results: Sequence[TensorType],
     ) -> Sequence[str]:
-        return [onnx.add("Expand", inputs[0].name, onnx.shape(results[0].shape))]
+        # ONNX Runtime removes an Expand of [0, 1] to [0, 0]; without elements any value will do.
+        empty = 0 in results[0].shape
+        name = onnx.scalar(0, inputs[0].dtype) if empty else inputs[0].name
+        return [onnx.add("Expand", name, onnx.shape(results[0].shape))]
 
     def axis_rule(
         self,
