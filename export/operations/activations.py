@@ -166,10 +166,10 @@ class Gelu(ElementwiseFormula):
         if x.onnx.fused and x.dtype is not DType.F64:
             return x.apply("Gelu", approximate="tanh" if tanh else "none")
         if tanh:
-            gate = ((x + x * x * x * _CUBIC) * math.sqrt(2 / math.pi)).apply("Tanh")
+            gate = ((x * math.sqrt(2 / math.pi)) * (x * _CUBIC * x + 1)).apply("Tanh")
         else:
             gate = special.erf(x / math.sqrt(2))
-        return x * (gate + 1) * 0.5
+        return (x * 0.5) * (gate + 1)
 
 
 @operation
@@ -181,7 +181,7 @@ class HardSwish(ElementwiseFormula):
 
     name = "hard-swish"
     signature = UNARY_FLOAT
-    example = ("(hard-swish (tensor (list -4.0 0.0 4.0)))", "[-0.0 0.0 4.0]")
+    example = ("(hard-swish (tensor (list 0.0 1.5 4.0)))", "[0.0 1.125 4.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
         return np.asarray(arrays[0] * np.clip(arrays[0] / 6 + 0.5, 0, 1))
