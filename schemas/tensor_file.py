@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from sexpgpu.schemas.errors import SexpgpuError
@@ -24,6 +24,19 @@ from sexpgpu.schemas.safetensors import (
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Chunks: TypeAlias = Array | Iterable[Array]
 """The elements of a tensor in row-major order: one array, or pieces of any shape in turn."""
+
+
+class Readable(Protocol):
+    """What can be read in pieces to its end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Writable(Protocol):
+    """What can be written to in pieces."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
 
 PIECE = 16 << 20
 """Bytes that are written, read or hashed at a time."""
@@ -120,7 +133,7 @@ class WrittenTensors:
 
 
 def write_tensors(
-    file: BinaryIO,
+    file: Writable,
     tensors: Iterable[tuple[str, str, Sequence[int]]],
     read: Callable[[str], Chunks],
     metadata: Mapping[str, str] | None = None,
@@ -150,7 +163,7 @@ def write_tensors(
     return WrittenTensors(header, digest.hexdigest())
 
 
-def sha256_of(file: BinaryIO, advance: Callable[[int], object] | None = None) -> str:
+def sha256_of(file: Readable, advance: Callable[[int], object] | None = None) -> str:
     """The SHA-256 of what is left of `file`; `advance` is told of the bytes as they go by."""
     digest = hashlib.sha256()
     while piece := file.read(PIECE):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import fsspec
 from fsspec.registry import available_protocols, known_implementations
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.storage.configuration import read_configuration
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.tensor_file import Readable, Writable
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
@@ -97,31 +98,39 @@ class Location:
         return sorted({name.rstrip("/").rpartition("/")[2] for name in found})
 
     @contextmanager
-    def reading(self) -> Iterator[BinaryIO]:
+    def reading(self) -> Iterator[Readable]:
         """Open the file; it can be read from its start to its end, in pieces."""
         # A web server's file is streamed: without a size fsspec would ask for it first, and take
         # every failure for an absent file.
         options = {"block_size": 0, "size": 1} if self.is_http else {}
-        with self._reaching(), self.filesystem.open(self.path, "rb", **options) as file:
-            yield cast(BinaryIO, file)
+        with self._reaching():
+            file = self.filesystem.open(self.path, "rb", **options)
+        try:
+            yield _Guarded(file, self._reaching)
+        finally:
+            with self._reaching():
+                file.close()
 
     @contextmanager
-    def writing(self) -> Iterator[BinaryIO]:
+    def writing(self) -> Iterator[Writable]:
         """Open the file for writing anew; on this machine it is on the disk when this ends."""
-        with self._reaching():
-            if not self.is_local:
-                with self.filesystem.open(self.path, "wb") as file:
-                    yield cast(BinaryIO, file)
-                return
-            with open(self.path, "wb") as local:
-                yield local
-                local.flush()
-                os.fsync(local.fileno())
+        opener: Callable[..., Any] = open if self.is_local else self.filesystem.open
+        with self._writing():
+            file = opener(self.path, "wb")
+        try:
+            yield _Guarded(file, self._writing)
+            if self.is_local:
+                with self._writing():
+                    file.flush()
+                    os.fsync(file.fileno())
+        finally:
+            with self._writing():
+                file.close()
 
     def make_directory(self) -> None:
         """Make this directory and those above it; object stores have none and need none."""
         if self.is_local:
-            with self._reaching():
+            with self._writing():
                 os.makedirs(self.path, exist_ok=True)
 
     def read(self, limit: int) -> bytes:
@@ -143,17 +152,37 @@ class Location:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
+        """Only the storage's own code runs in here; its exceptions have no common ancestor."""
         try:
             yield
-        except (FileNotFoundError, SexpgpuError):
-            raise
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(self.path) from None
         except Exception as error:
-            # A storage's own exceptions have no common ancestor; what comes from this program's
-            # code passes as it is.
-            family = type(error).__module__.partition(".")[0]
-            if not isinstance(error, OSError) and family in ("builtins", "sexpgpu"):
-                raise
             raise _unreachable(self.text, error) from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """The same, where an absent directory is the storage's fault as well."""
+        try:
+            yield
+        except Exception as error:
+            raise _unreachable(self.text, error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """An open file whose faults are told apart from those of whoever uses it."""
+
+    file: BinaryIO
+    reaching: Callable[[], AbstractContextManager[None]]
+
+    def read(self, size: int) -> bytes:
+        with self.reaching():
+            return self.file.read(size)
+
+    def write(self, data: bytes | memoryview) -> int:
+        with self.reaching():
+            return self.file.write(data)
 
 
 def _resolve(text: str) -> str:
