@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NoReturn
 
-from sexpgpu.export.graph.types import Batch, Dimension, Shape, TensorType, format_shape
+import numpy as np
+from sexpgpu.export.graph.types import (
+    Array,
+    Batch,
+    Dimension,
+    DType,
+    Shape,
+    TensorType,
+    format_shape,
+)
 from sexpgpu.export.operations.operation import WHOLE, Apart, Fate
 from sexpgpu.schemas.errors import SexpgpuError
 
@@ -48,6 +58,29 @@ def normalize_axes(name: str, axes: Sequence[int] | None, rank: int) -> tuple[in
     if len(set(found)) != len(found):
         fail_value(f"`{name}` is given an axis twice", came=str(list(axes)))
     return tuple(found)
+
+
+def fitting(name: str, value: float, dtype: DType) -> Array:
+    """A number of the program as an array of rank 0, where the dtype has it."""
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, np.float64 if dtype is DType.F64 else np.float32)
+        array = array.astype(dtype.numpy)
+        fits = not (math.isfinite(value) and np.isinf(array))
+    elif dtype is DType.BOOL:
+        array, fits = np.asarray(value == 1), value in (0, 1)
+    else:
+        limits = np.iinfo(dtype.numpy)
+        whole = int(value) if math.isfinite(value) else None
+        fits = whole == value and int(limits.min) <= whole <= int(limits.max)
+        array = np.asarray(whole if fits else 0, dtype.numpy)
+    if not fits:
+        fail_value(
+            f"`{name}` is given a number that {dtype} does not have",
+            came=f"{value:g}",
+            expected="0 or 1" if dtype is DType.BOOL else f"a number of {dtype}",
+        )
+    return array
 
 
 def known(name: str, what: str, dimension: Dimension) -> int:
