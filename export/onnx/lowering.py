@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -76,7 +76,7 @@ class Lowering:
         self.prologue: list[onnx.NodeProto] = []
         self.nodes: list[onnx.NodeProto] = []
         self._batch_source = batch_source
-        self._batch_name: str | None = None
+        self._shared: dict[tuple[object, ...], str] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._label = ""
         self._doc = ""
@@ -155,25 +155,35 @@ class Lowering:
         """A Cast, always exact round-to-nearest-even from wider floats."""
         return self.add("Cast", name, to=ONNX_DTYPES[dtype])
 
+    def shared(self, key: tuple[object, ...], write: Callable[[], str]) -> str:
+        """The value that `write` adds: once for the graph, before all else and in no body.
+
+        It may read inputs and constants alone.
+        """
+        if key not in self._shared:
+            outer = self.nodes, self._label, self._doc
+            self.nodes, self._label, self._doc = self.prologue, str(key[0]), ""
+            try:
+                self._shared[key] = write()
+            finally:
+                self.nodes, self._label, self._doc = outer
+        return self._shared[key]
+
     def batch(self) -> str:
         """A 1-D i64 tensor of one element: how many records the call has."""
-        if self._batch_name is None:
-            if self._batch_source is None:
-                raise SexpgpuError(
-                    "E-ONNX-001",
-                    "a shape depends on the batch, and no input of the model has one",
-                    help="give a fixed size with --batch",
-                )
-            name, axis, multiple = self._batch_source
-            nodes, self.nodes = self.nodes, self.prologue
-            label, self._label, self._doc = self._label, "batch", ""
-            dimensions = self.add("Shape", name)
-            size = self.add("Slice", dimensions, self.ints([axis]), self.ints([axis + 1]))
-            if multiple != 1:
-                size = self.add("Div", size, self.ints([multiple]))
-            self.nodes, self._label = nodes, label
-            self._batch_name = size
-        return self._batch_name
+        return self.shared(("batch",), self._write_batch)
+
+    def _write_batch(self) -> str:
+        if self._batch_source is None:
+            raise SexpgpuError(
+                "E-ONNX-001",
+                "a shape depends on the batch, and no input of the model has one",
+                help="give a fixed size with --batch",
+            )
+        name, axis, multiple = self._batch_source
+        dimensions = self.add("Shape", name)
+        size = self.add("Slice", dimensions, self.ints([axis]), self.ints([axis + 1]))
+        return size if multiple == 1 else self.add("Div", size, self.ints([multiple]))
 
     def shape(self, dimensions: Sequence[Dimension]) -> str:
         """A 1-D i64 tensor that holds a shape, computed where the batch is in it."""
