@@ -63,6 +63,8 @@ def write_attribute(attribute: Attribute, value: Any, write_body: Callable[[Grap
             return write_body(value)
         case Kind.INTEGER:
             return write_dimension(value)
+        case Kind.PADDING if isinstance(value, tuple):
+            return [list(v) if isinstance(v, tuple) else v for v in value]
         case _:
             return value
 
@@ -98,7 +100,21 @@ def read_attribute(attribute: Attribute, data: Any, read_body: Callable[[Any], G
             return _read_array(data)
         case Kind.GRAPH:
             return read_body(data)
+        case Kind.PADDING:
+            return _read_padding(data, attribute.choices)
     raise Malformed(f"a {attribute.kind}")
+
+
+def _read_padding(data: Any, words: tuple[str, ...]) -> Any:
+    if isinstance(data, str) and data in words:
+        return data
+    if not isinstance(data, list):
+        return _integer(data)
+    if any(isinstance(v, list) and len(v) != 2 for v in data):
+        raise Malformed("for each axis a whole number or a pair of them")
+    return tuple(
+        (_integer(v[0]), _integer(v[1])) if isinstance(v, list) else _integer(v) for v in data
+    )
 
 
 def _integer(data: Any) -> int:

@@ -59,7 +59,7 @@ def trace_axes(
     return states
 
 
-def join(a: State, b: State, blame: Mixed) -> State:
+def join(a: State, b: State, blame: State) -> State:
     """The state of what is computed from two values alike; `blame` where they disagree."""
     if a is None or isinstance(b, Mixed):
         return a if isinstance(a, Mixed) else b

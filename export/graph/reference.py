@@ -16,27 +16,63 @@ from sexpgpu.export.graph.types import Array, Batch, concrete
 WeightReader = Callable[[str], Array]
 
 
-def evaluate(
-    graph: Graph, inputs: Mapping[str, Array], weights: Mapping[str, Array] | WeightReader
-) -> dict[str, Array]:
-    """The outputs by name.
+class Evaluation:
+    """A graph's evaluation, node by node, so that it can be stopped; values are let go when done.
 
-    Inputs and weights have the dtypes of the graph; the batch is read off the inputs' shapes.
+    Inputs and weights have the dtypes of the graph; the batch is read off the inputs' shapes where
+    it is not given.
     """
-    read = weights if callable(weights) else weights.__getitem__
-    batch = batch_of(graph, inputs)
-    known: dict[Value, Array] = {value: inputs[value.name] for value in graph.inputs}
-    last_use = _last_uses(graph)
-    names = {value: path for path, value in graph.weights.items()}
-    for index, node in enumerate(graph.nodes):
-        arrays = [read(names[v]) if v in names else known[v] for v in node.inputs]
-        known.update(zip(node.results, evaluate_node(node, arrays, batch), strict=True))
-        for value in last_use.get(index, ()):
-            known.pop(value, None)
-    return {
-        name: read(names[value]) if value in names else known[value]
-        for name, value in graph.outputs.items()
-    }
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Array],
+        weights: Mapping[str, Array] | WeightReader,
+        batch: int | None = None,
+    ) -> None:
+        self.graph = graph
+        self.count = 0
+        self._read = weights if callable(weights) else weights.__getitem__
+        self._batch = batch_of(graph, inputs) if batch is None else batch
+        self._known: dict[Value, Array] = {value: inputs[value.name] for value in graph.inputs}
+        self._last_use = _last_uses(graph)
+        self._names = {value: path for path, value in graph.weights.items()}
+
+    def step(self) -> bool:
+        """Evaluates the next node; false when there is none."""
+        if self.count == len(self.graph.nodes):
+            return False
+        node = self.graph.nodes[self.count]
+        results = evaluate_node(node, [self[value] for value in node.inputs], self._batch)
+        self._known.update(zip(node.results, results, strict=True))
+        for value in self._last_use.get(self.count, ()):
+            self._known.pop(value, None)
+        self.count += 1
+        return True
+
+    def __getitem__(self, value: Value) -> Array:
+        """An input, a weight, or a value that was computed and is still needed."""
+        return self._read(self._names[value]) if value in self._names else self._known[value]
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._names or value in self._known
+
+    def outputs(self) -> dict[str, Array]:
+        """The outputs by name, once every node was evaluated."""
+        return {name: self[value] for name, value in self.graph.outputs.items()}
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    weights: Mapping[str, Array] | WeightReader,
+    batch: int | None = None,
+) -> dict[str, Array]:
+    """The outputs by name."""
+    evaluation = Evaluation(graph, inputs, weights, batch)
+    while evaluation.step():
+        pass
+    return evaluation.outputs()
 
 
 def evaluate_node(node: Node, arrays: list[Array], batch: int) -> list[Array]:
@@ -54,14 +90,20 @@ def evaluate_node(node: Node, arrays: list[Array], batch: int) -> list[Array]:
 
 
 def resolve(attributes: Attributes, batch: int) -> Attributes:
-    """The attributes with the batch's size in place of its symbol."""
+    """The attributes with the batch's size in place of its symbol.
+
+    Beside a body graph, whose nodes have attributes of their own, it is the attribute `batch`.
+    """
 
     def number(value: Any) -> Any:
         if isinstance(value, Batch):
             return value.multiple * batch
         return tuple(number(v) for v in value) if isinstance(value, tuple) else value
 
-    return {name: number(value) for name, value in attributes.items()}
+    resolved = {name: number(value) for name, value in attributes.items()}
+    if any(isinstance(value, Graph) for value in resolved.values()):
+        resolved["batch"] = batch
+    return resolved
 
 
 def batch_of(graph: Graph, inputs: Mapping[str, Array]) -> int:
@@ -69,7 +111,7 @@ def batch_of(graph: Graph, inputs: Mapping[str, Array]) -> int:
     for value in graph.inputs:
         for axis, dimension in enumerate(value.type.shape):
             if isinstance(dimension, Batch):
-                return inputs[value.name].shape[axis] // dimension.multiple
+                return int(inputs[value.name].shape[axis]) // dimension.multiple
     return 1
 
 

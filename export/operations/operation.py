@@ -185,6 +185,8 @@ class Operation(ABC):
                     expected=", ".join(d for d in DType if d in operand.dtypes),
                     help=self.dtype_help,
                 )
+            if not operand.group:
+                continue
             first = groups.setdefault(operand.group, (operand.name, type.dtype))
             if first[1] is not type.dtype:
                 raise SexpgpuError(

@@ -46,9 +46,10 @@ GIVEN = "given"
 class Operand:
     """A tensor argument.
 
-    Operands of one `group` have one dtype.  `optional` ones may be nil or left out and stand after
-    the others; which of them a node has, its attribute `given` says.  A `variadic` one is a list
-    of tensors and stands last.  A `keyword` operand is written `:name tensor`.
+    Operands of one `group` have one dtype; those of the group "" need not.  `optional` ones may be
+    nil or left out and stand after the others; which of them a node has, its attribute `given`
+    says.  A `variadic` one is a list of tensors and stands last.  A `keyword` operand is written
+    `:name tensor`.
     """
 
     name: str

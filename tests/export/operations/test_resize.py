@@ -169,7 +169,7 @@ X = numbers(0, 2, 3, 4)
     [
         ("E-SHAPE-001", X, {"size": ()}),  # resize 1
         ("E-SHAPE-001", X, {"size": (1, 1, 1, 1)}),  # resize 1
-        ("E-SHAPE-001", np.float32(1).reshape(()), {"size": (1,)}),  # resize 1
+        ("E-SHAPE-001", np.array(1, np.float32), {"size": (1,)}),  # resize 1
         ("E-VALUE-001", X, {"size": (0,)}),  # resize 2
         ("E-VALUE-001", X, {"size": (-1,)}),  # resize 2
         ("E-SHAPE-001", X[:, :, :0], {"size": (3,)}),  # resize 3
