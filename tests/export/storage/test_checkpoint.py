@@ -247,3 +247,15 @@ def test_a_checkpoint_on_a_web_server(run: Path, listing: bool) -> None:
 
 def test_a_location_object_is_taken_as_well(run: Path) -> None:
     assert open_checkpoint(Location.parse(str(run))).document.step == 20
+
+
+def test_a_checkpoint_of_every_released_version_is_still_read() -> None:
+    """Each directory in `released` was written by the version of its name, and never again."""
+    released = sorted((Path(__file__).parent / "released").iterdir())
+    assert [path.name for path in released] == ["checkpoint-1"]
+    for path in released:
+        checkpoint = open_checkpoint(str(path))
+        checkpoint.verify()
+        weights = checkpoint.weights(trained=True)
+        assert weights.keys() == list(PARAMETERS)
+        np.testing.assert_array_equal(weights.array("tok"), PARAMETERS["tok"])
