@@ -275,7 +275,19 @@ def _convert(attribute: Attribute, value: Any) -> Any:
         case Kind.SHAPE if isinstance(value, tuple):
             fine = all(isinstance(v, int | Batch) and not isinstance(v, bool) for v in value)
             return value if fine else None
+        case Kind.PADDING if isinstance(value, Keyword) and value.name in attribute.choices:
+            return value.name
+        case Kind.PADDING if _is_padding(value):
+            return value
     return None
+
+
+def _is_padding(value: Any) -> bool:
+    """A whole number, or a list of whole numbers and pairs of them."""
+    entries = value if isinstance(value, tuple) else (value,)
+    numbers = [n for entry in entries for n in (entry if isinstance(entry, tuple) else (entry,))]
+    pairs = all(len(entry) == 2 for entry in entries if isinstance(entry, tuple))
+    return pairs and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
 
 
 def _on_numbers(operation: Operation, binding: _Binding) -> Number:

@@ -28,8 +28,8 @@ class Kind(enum.StrEnum):
     ARRAY = "constant"  # NumPy array
     GRAPH = "function"  # Graph, the body of a scan
     NAMES = "list of names"  # tuple[str, ...]
-    #: int, one of `choices`, or a tuple of int and (int, int): the same on both sides, or each
-    PADDING = "padding"
+    #: int, a str of `choices`, or a tuple of int and of (int, int): both sides alike, or each
+    PADDING = "number, keyword, or list of numbers and of pairs (before after)"
 
 
 class _Required:
