@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sexpgpu.export.graph.types import DType
+from sexpgpu.export.graph.types import Array, DType
 from support.harness import check, lowered_operators, single
 
 FLOATS = [DType.F32, DType.F64, DType.BF16]
 
 
-def numbers(dtype: DType) -> np.ndarray:
+def numbers(dtype: DType) -> Array:
     return np.concatenate(
         [np.linspace(-12, 12, 241), [-1e4, -800, -100, -30, 30, 100, 800, 1e4]]
     ).astype(dtype.numpy)
@@ -21,7 +22,7 @@ def logistic(x: float) -> float:
 
 
 #: The definitions, one number at a time.
-MEANING = {
+MEANING: dict[str, Callable[[float], float]] = {
     "sigmoid": logistic,
     "softplus": lambda x: x if x > 700 else math.log1p(math.exp(x)),
     "relu": lambda x: x if x > 0 else 0.0,

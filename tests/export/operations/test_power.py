@@ -18,7 +18,7 @@ def integer_power(base: int, exponent: int, dtype: DType) -> int:
         # power 1
         return {1: 1, -1: 1 - 2 * (exponent % 2)}.get(base, 0)
     modulus = 2 ** (8 * dtype.itemsize)
-    residue = pow(base, exponent, modulus)
+    residue = int(pow(base, exponent, modulus))
     return residue - modulus if residue >= modulus // 2 else residue
 
 
