@@ -41,7 +41,7 @@ CODES: dict[str, Explanation] = {
     ),
     "E-READ-006": Explanation(
         "a string or a comment is never closed",
-        "The text ends inside `\"…` or `#|…`. The caret is where it opened.",
+        'The text ends inside `"…` or `#|…`. The caret is where it opened.',
     ),
     "E-READ-007": Explanation(
         "the source is too large",
@@ -241,7 +241,7 @@ CODES: dict[str, Explanation] = {
     ),
     "E-CONFIG-001": Explanation(
         "the configuration file is malformed",
-        "It is TOML, with a table `[aliases]` of `scheme = \"URL\"`.",
+        'It is TOML, with a table `[aliases]` of `scheme = "URL"`.',
     ),
     # Export
     "E-EXPORT-001": Explanation(

@@ -24,7 +24,8 @@ Dimension: TypeAlias = (
 Shape: TypeAlias = Annotated[list[Dimension], Meta(max_length=16)]
 FixedShape: TypeAlias = Annotated[list[Annotated[int, Meta(ge=0, le=2**53)]], Meta(max_length=16)]
 ValueName: TypeAlias = Annotated[
-    str, Meta(pattern=r"^(@.+|\$.+|n[0-9]{1,9}(:[0-9]{1,4})?)$", description="@input, $weight or n12")
+    str,
+    Meta(pattern=r"^(@.+|\$.+|n[0-9]{1,9}(:[0-9]{1,4})?)$", description="@input, $weight or n12"),
 ]
 NodeName: TypeAlias = Annotated[str, Meta(pattern=r"^n[0-9]{1,9}$")]
 

@@ -35,12 +35,12 @@ def write_dimension(dimension: Dimension) -> int | str:
 
 def read_dimension(value: int | str) -> Dimension:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise Malformed("a whole number, \"batch\" or \"N*batch\"")
+        raise Malformed('a whole number, "batch" or "N*batch"')
     if isinstance(value, int):
         return value
     match = _DIMENSION.match(value)
     if match is None:
-        raise Malformed("a whole number, \"batch\" or \"N*batch\"")
+        raise Malformed('a whole number, "batch" or "N*batch"')
     return Batch(int(match.group(1) or 1))
 
 
@@ -154,7 +154,7 @@ def _write_array(array: Array) -> dict[str, Any]:
 
 
 def _read_array(data: Any) -> Array:
-    expected = "a constant: {\"dtype\", \"shape\", \"data\"}"
+    expected = 'a constant: {"dtype", "shape", "data"}'
     if not isinstance(data, dict) or set(data) != {"dtype", "shape", "data"}:
         raise Malformed(expected)
     if data["dtype"] not in list(DType) or not isinstance(data["shape"], list):
@@ -199,7 +199,7 @@ def _special_bits(text: str, dtype: DType) -> int:
         return _CANONICAL_NAN[dtype]
     match = re.fullmatch(rf"nan:([0-9a-f]{{{2 * dtype.itemsize}}})", text)
     if match is None:
-        raise Malformed("a number, \"inf\", \"-inf\", \"nan\" or \"nan:\" and its bits")
+        raise Malformed('a number, "inf", "-inf", "nan" or "nan:" and its bits')
     bits = int(match.group(1), 16)
     if not np.isnan(np.asarray(bits, _WORDS[dtype]).view(dtype.numpy).astype(np.float64)):
         raise Malformed("the bits of a NaN")

@@ -65,7 +65,7 @@ def write_model(model: ModelFile, producer: str) -> bytes:
         outputs=_write_outputs(graph, names),
         nodes=_write_nodes(graph, names),
     )
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return _lay_out(document)
 
 
 def read_model(data: bytes, place: str) -> ModelFile:
@@ -89,6 +89,25 @@ def read_model(data: bytes, place: str) -> ModelFile:
     return ModelFile(
         graph, document.precision, document.checkpoint, document.step, document.slug, frozen
     )
+
+
+def _lay_out(document: schema.Model) -> bytes:
+    """The document as JSON with a line for each weight, input, output and node."""
+    fields = []
+    for name, value in msgspec.structs.asdict(document).items():
+        if isinstance(value, list) and value:
+            inner = b",\n  ".join(msgspec.json.encode(item) for item in value)
+            text = b"[\n  " + inner + b"\n ]"
+        elif isinstance(value, dict) and value:
+            items = (
+                msgspec.json.encode(key) + b": " + msgspec.json.encode(item)
+                for key, item in value.items()
+            )
+            text = b"{\n  " + b",\n  ".join(items) + b"\n }"
+        else:
+            text = msgspec.json.encode(value)
+        fields.append(msgspec.json.encode(name) + b": " + text)
+    return b"{\n " + b",\n ".join(fields) + b"\n}\n"
 
 
 def _value_names(graph: Graph) -> dict[Value, str]:
@@ -170,8 +189,11 @@ class _Reader:
         self.place = place
         self.nodes = 0
 
-    def fail(self, path: str, message: str, **details: str | None) -> SexpgpuError:
-        return SexpgpuError("E-GRAPH-001", message, place=f"{self.place} {path}", **details)
+    def fail(
+        self, path: str, message: str, came: str | None = None, expected: str | None = None
+    ) -> SexpgpuError:
+        place = f"{self.place} {path}"
+        return SexpgpuError("E-GRAPH-001", message, place=place, came=came, expected=expected)
 
     def weight(self, path: str, entry: schema.Weight, where: str) -> Value:
         type = TensorType(DType(entry.dtype), tuple(entry.shape))
@@ -258,7 +280,7 @@ class _Reader:
             raise self.fail(
                 where, error.message, came=error.came, expected=error.expected
             ) from None
-        declared = [entry, *entry.more]
+        declared: list[schema.Node | schema.Tensor] = [entry, *entry.more]
         if len(declared) != len(node.results):
             raise self.fail(where, f"`{entry.op}` has {len(node.results)} results here")
         for result, kind in zip(node.results, declared, strict=True):

@@ -37,9 +37,7 @@ def trace_alone(program: Program) -> Alone:
     outputs: dict[str, Tensor] = {}
     for name, leaf in flatten_prediction(prediction):
         if name in outputs:
-            raise SexpgpuError(
-                "E-INFER-001", f"two tensors of the prediction are called `{name}`"
-            )
+            raise SexpgpuError("E-INFER-001", f"two tensors of the prediction are called `{name}`")
         outputs[name] = leaf
     if not outputs:
         raise SexpgpuError(

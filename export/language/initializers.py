@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.language.tensors import Parameter
 

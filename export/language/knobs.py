@@ -14,7 +14,7 @@ from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.language.values import describe, show
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
-KnobValue: TypeAlias = "int | float | bool | str | None | Keyword | tuple[KnobValue, ...]"
+KnobValue: TypeAlias = "int | float | bool | str | Keyword | tuple[KnobValue, ...] | None"
 
 _KNOB_USAGE = '(defknob name default "what it is")'
 _VARIANT_USAGE = "(defvariant name :knob value …)"

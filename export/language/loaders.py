@@ -87,7 +87,8 @@ def _arrays(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
 
         try:
             source = open_source(Path(file))
-            fields = {key: _record_type(*source.describe(key)) for key in source.keys()}
+            keys = source.keys()
+            fields = {key: _record_type(*source.describe(key)) for key in keys}
         except SexpgpuError as error:
             raise call.error(
                 "E-DATA-001",

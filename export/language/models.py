@@ -9,11 +9,11 @@ from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Symbol
 from sexpgpu.export.language.environment import Environment, Scope
 from sexpgpu.export.language.evaluator import Evaluator
-from sexpgpu.export.language.syntax import compile_body
 from sexpgpu.export.language.initializers import INITIALIZERS
 from sexpgpu.export.language.parameters import Parameters
 from sexpgpu.export.language.signature import Signature
 from sexpgpu.export.language.suggestion import did_you_mean
+from sexpgpu.export.language.syntax import compile_body
 from sexpgpu.export.language.tensors import Initializer, Parameter
 from sexpgpu.export.language.tracing import Tracer
 from sexpgpu.export.language.values import Builtin, Call, Code, Function

@@ -172,8 +172,19 @@ class _Reader:
         self.spans = spans
         self.span = span
 
-    def fail(self, key: str, message: str, **details: str | None) -> SexpgpuError:
-        return SexpgpuError("E-RUN-001", message, span=self.spans.get(key) or self.span, **details)
+    def fail(
+        self,
+        key: str,
+        message: str,
+        *,
+        came: str | None = None,
+        expected: str | None = None,
+        help: str | None = None,
+    ) -> SexpgpuError:
+        span = self.spans.get(key) or self.span
+        return SexpgpuError(
+            "E-RUN-001", message, span=span, came=came, expected=expected, help=help
+        )
 
     def wrong(self, key: str, expected: str) -> SexpgpuError:
         came = describe(self.values[key])

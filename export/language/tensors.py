@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Value
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.schemas.errors import SexpgpuError

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Position, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType
 from sexpgpu.export.language.data import Keyword

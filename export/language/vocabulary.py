@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from sexpgpu.export.graph.types import Batch, Dimension, DType, multiply
 from sexpgpu.export.language.arithmetic import NUMBER_FUNCTIONS
 from sexpgpu.export.language.data import Keyword
@@ -53,7 +54,8 @@ def tensor_builtins(tracer: Tracer) -> dict[str, object]:
     named: dict[str, object] = {builtin.name: builtin for builtin in builtins}
     named["quotient"] = _renamed(tracer, "quotient", "floor-divide")
     for name, layer in LAYERS.items():
-        if name not in all_operations(): continue
+        if name not in all_operations():
+            continue
         named[name] = OperationOrLayer(name, all_operations()[name], layer, tracer)
     return named
 
@@ -126,7 +128,7 @@ def _operation_builtin(tracer: Tracer, operation: Operation) -> Builtin:
 
     name = operation.name
     plain = NUMBER_FUNCTIONS.get(name)
-    function = trace
+    function: Implementation = trace
     text = signature_text(operation.signature)
     if name in CHAINED:
         function = _chained(tracer, operation)
@@ -134,7 +136,9 @@ def _operation_builtin(tracer: Tracer, operation: Operation) -> Builtin:
     if plain is not None:
         function = _arithmetic(name, plain.function, function)
         # `max` is of several numbers, or of a tensor along an axis.
-        text = plain.signature if operation.elementwise else text.replace(" &key", " &rest more &key")
+        text = (
+            plain.signature if operation.elementwise else text.replace(" &key", " &rest more &key")
+        )
     return Builtin(name, text, function, operation.__doc__ or "")
 
 

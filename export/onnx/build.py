@@ -140,7 +140,6 @@ def _weight(
 
 def _value_info(name: str, type: TensorType, batch: int | None) -> onnx.ValueInfoProto:
     dimensions: Sequence[int | str] = [
-        (d.multiple * batch if batch else str(d)) if isinstance(d, Batch) else d
-        for d in type.shape
+        (d.multiple * batch if batch else str(d)) if isinstance(d, Batch) else d for d in type.shape
     ]
     return helper.make_tensor_value_info(name, ONNX_DTYPES[type.dtype], dimensions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onnx import NodeProto, ValueInfoProto, helper
+
 from sexpgpu.export.graph.types import TensorType
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering, OnnxValue
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 

@@ -9,9 +9,7 @@ from sexpgpu.export.graph.types import DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 
 
-def translate_nodes(
-    onnx: Lowering, nodes: Sequence[Node], known: dict[Value, OnnxValue]
-) -> None:
+def translate_nodes(onnx: Lowering, nodes: Sequence[Node], known: dict[Value, OnnxValue]) -> None:
     """Lowers nodes in order; `known` holds the ONNX values of what they read, and grows."""
     for node in nodes:
         onnx.begin(node)

@@ -170,7 +170,7 @@ def _bounds(attributes: Attributes, dtype: DType) -> tuple[Any, Any]:
     found = []
     for name, default in (("low", least), ("high", greatest)):
         bound = default if attributes[name] is None else attributes[name]
-        # Python compares an int with a float exactly, so that i64 keeps its last bits.
+        # Python compares an int with a float exactly: 2.0^63 is more than the greatest i64.
         bound = min(max(bound, least), greatest)
         found.append(dtype.numpy.type(bound if dtype.is_float else int(bound)))
     return found[0], found[1]

@@ -87,6 +87,71 @@ class Take(Operation):
         return [Apart(axis if axis < own else axis + inputs[1].rank - 1)]
 
 
+@operation
+class TakeAlong(Operation):
+    """For each place of the indices, what stands at the index along the axis.
+
+    `result[…, i, …] = x[…, indices[…, i, …], …]`; as `numpy.take_along_axis`, without broadcasting.
+
+    ONNX: GatherElements.
+    """
+
+    name = "take-along"
+    family = "index"
+    signature = signature(
+        Operand("x"), Operand("indices", INTEGERS, group="I"), Attribute("axis", Kind.INTEGER, -1)
+    )
+    constraints = (
+        "`x` has the axis, and the indices have its rank.",
+        "But for the axis, `x` and the indices have one shape.",
+        "Indices are in the range of the axis.",
+    )
+    example = (
+        "(take-along (tensor (list (list 1 2) (list 3 4))) (tensor (list (list 1) (list 0))))",
+        "[[2] [3]]",
+    )
+    moves_data = True
+
+    def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        x, indices = inputs
+        axis = normalize_axis(self.name, attributes["axis"], x.rank)
+        if x.rank != indices.rank or any(
+            a != b for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)) if i != axis
+        ):
+            fail_shape(
+                "`take-along` takes a tensor and indices of one shape but for the axis",
+                came=f"{format_shape(x.shape)} and {format_shape(indices.shape)}, axis {axis}",
+                help="repeat one of them with `broadcast-to`",
+            )
+        return [x.with_shape(indices.shape)]
+
+    def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
+        x, indices = inputs
+        check_indices(self.name, indices, x.shape[attributes["axis"]])
+        return [np.take_along_axis(x, indices, attributes["axis"])]
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        axis = attributes["axis"] % inputs[0].type.rank
+        return [onnx.add("GatherElements", inputs[0].name, inputs[1].name, axis=axis)]
+
+    def axis_rule(
+        self,
+        operand: int,
+        axis: int,
+        inputs: Sequence[TensorType],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[Fate]:
+        read_whole = operand == 0 and axis == attributes["axis"] % inputs[0].rank
+        return [WHOLE if read_whole else Apart(axis)]
+
+
 class ByCoordinates(Operation):
     """Indices `[..., k]` name places by their coordinates along k axes of `x`.
 

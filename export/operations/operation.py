@@ -205,10 +205,12 @@ class Operation(ABC):
                 )
         results = tuple(self.infer(inputs, attributes))
         for result in results:
-            if elements(result.shape) > MAXIMUM_ELEMENTS:
+            # An axis of length 0 leaves no elements, but the others must still be countable.
+            count = elements([dimension or 1 for dimension in result.shape])
+            if count > MAXIMUM_ELEMENTS:
                 raise SexpgpuError(
                     "E-SHAPE-003",
-                    f"`{self.name}` would make a tensor of {elements(result.shape):,} elements",
+                    f"`{self.name}` would make a tensor of {count:,} elements",
                     came=format_shape(result.shape),
                     expected=f"at most {MAXIMUM_ELEMENTS:,} elements for one record",
                 )

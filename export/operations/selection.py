@@ -1,14 +1,21 @@
-"""Operations that select, repeat or extend along axes by fixed amounts."""
+"""Operations that take positions of an axis, some of them or all in another order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import Array, Batch, Dimension, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, operation
-from sexpgpu.export.operations.rules import fail_batch, fail_value, normalize_axis
+from sexpgpu.export.operations.rules import (
+    fail_batch,
+    fail_value,
+    known,
+    normalize_axes,
+    normalize_axis,
+)
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
 
 #: Past any bound on the left, for a slice that runs backwards to the first position.
@@ -92,6 +99,121 @@ class Slice(Operation):
             return [Apart(axis)]
         positions = self._positions(inputs[0].shape[axis], attributes)
         return [Apart(axis) if _all_in_order(positions, inputs[0].shape[axis]) else WHOLE]
+
+
+@operation
+class Flip(Operation):
+    """The positions of the axes in reverse order.
+
+    As `numpy.flip`.
+
+    ONNX: Slice with step -1.
+    """
+
+    name = "flip"
+    family = "shape"
+    signature = signature(Operand("x"), Attribute("axis", Kind.INTEGERS, (-1,)))
+    constraints = ("The axes are different axes of `x`.",)
+    example = ("(flip (tensor (list (list 1 2) (list 3 4))))", "[[2 1] [4 3]]")
+    moves_data = True
+
+    def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        normalize_axes(self.name, attributes["axis"], inputs[0].rank)
+        return [inputs[0]]
+
+    def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
+        return [np.flip(inputs[0], attributes["axis"])]
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        axes = normalize_axes(self.name, attributes["axis"], inputs[0].type.rank)
+        if not axes:
+            return [inputs[0].name]
+        count = len(axes)
+        bounds = ([-1] * count, [_BEFORE_FIRST] * count, axes, [-1] * count)
+        return [onnx.add("Slice", inputs[0].name, *map(onnx.ints, bounds))]
+
+    def axis_rule(
+        self,
+        operand: int,
+        axis: int,
+        inputs: Sequence[TensorType],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[Fate]:
+        axes = normalize_axes(self.name, attributes["axis"], inputs[0].rank)
+        return [WHOLE if axis in axes else Apart(axis)]
+
+
+@operation
+class Roll(Operation):
+    """The positions of an axis moved on by a shift; what leaves at the end comes in at the start.
+
+    As `numpy.roll`; a negative shift moves back.
+
+    ONNX: two Slices and a Concat.
+    """
+
+    name = "roll"
+    family = "shape"
+    signature = signature(
+        Operand("x"),
+        Attribute("shift", Kind.INTEGER, keyword=False),
+        Attribute("axis", Kind.INTEGER, -1),
+    )
+    constraints = ("`x` has the axis.", "The axis is not the batch.")
+    example = ("(roll (tensor (list 1 2 3 4)) 1)", "[4 1 2 3]")
+    moves_data = True
+
+    def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        self._first(inputs[0], attributes)
+        return [inputs[0]]
+
+    def _first(self, x: TensorType, attributes: Attributes) -> int:
+        """The position that comes first in the result."""
+        axis = normalize_axis(self.name, attributes["axis"], x.rank)
+        length = known(self.name, "how long the axis is", x.shape[axis])
+        return -attributes["shift"] % length if length else 0
+
+    def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
+        # A shift may be larger than NumPy counts.
+        shift = attributes["shift"] % max(inputs[0].shape[attributes["axis"]], 1)
+        return [np.roll(inputs[0], shift, attributes["axis"])]
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        x = inputs[0]
+        first = self._first(x.type, attributes)
+        if first == 0:
+            return [x.name]
+        axis = attributes["axis"] % x.type.rank
+        length = known(self.name, "how long the axis is", x.shape[axis])
+        parts = [
+            onnx.add("Slice", x.name, onnx.ints([start]), onnx.ints([stop]), onnx.ints([axis]))
+            for start, stop in ((first, length), (0, first))
+        ]
+        return [onnx.add("Concat", *parts, axis=axis)]
+
+    def axis_rule(
+        self,
+        operand: int,
+        axis: int,
+        inputs: Sequence[TensorType],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[Fate]:
+        moved = axis == attributes["axis"] % inputs[0].rank
+        return [WHOLE if moved and self._first(inputs[0], attributes) else Apart(axis)]
 
 
 def _all_in_order(positions: range, length: Dimension) -> bool:

@@ -161,10 +161,10 @@ def _reduced(type: TensorType, axis: int, result: TensorType, result_axis: int) 
 
     An operand that no record has of its own gets the batch: it is aligned to the result's rank.
     """
-    shape = list(type.shape)
+    shape: list[Dimension] = list(type.shape)
     shape[axis] = _COPIES
     if _batch_axis(type) is None:
-        shape = [1] * (result.rank - type.rank) + shape
+        shape = [*[1] * (result.rank - type.rank), *shape]
         shape[0] = Batch()
     return type.with_shape(shape)
 
@@ -209,9 +209,7 @@ class _Builder:
         ]
         changed = _apply(node, restriction, inputs, self.positions)
         assert changed is not None
-        new = make_node(
-            node.operation, *changed, position=node.position, scope=node.scope
-        )
+        new = make_node(node.operation, *changed, position=node.position, scope=node.scope)
         self.rewriter.nodes.append(new)
         self.rows.update(zip(node.results, new.results, strict=True))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import Array, DType
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import msgspec
 import numpy as np
+
 from sexpgpu.export.storage.checkpoint_writer import TensorSet, save_checkpoint
 from sexpgpu.export.storage.location import Location
 from sexpgpu.schemas.checkpoint import Checkpoint, LoadedParameter, Parameter, SourceText

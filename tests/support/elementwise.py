@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
+
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.operations.operation import all_operations
 from support.arrays import OPSETS, SEEDS, random_array

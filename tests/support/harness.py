@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 
 from sexpgpu.export.graph.graph import Graph, Node, Value, make_node
 from sexpgpu.export.graph.reference import evaluate, evaluate_node
@@ -182,7 +183,9 @@ def check_axis_rule(name: str, inputs: Sequence[Array], **attributes: Any) -> in
                     changed = array.copy()
                     index = (slice(None),) * axis + (position,)
                     changed[index] = _other(array[index], array, generator)
-                    after = evaluate_node(node, [*inputs[:operand], changed, *inputs[operand + 1 :]], 1)
+                    after = evaluate_node(
+                        node, [*inputs[:operand], changed, *inputs[operand + 1 :]], 1
+                    )
                     before = np.moveaxis(base[result], fate.axis, 0)
                     now = np.moveaxis(after[result], fate.axis, 0)
                     untouched = list(range(position))
@@ -210,12 +213,10 @@ def lowered_operators(graph: Graph, **options: Any) -> list[str]:
 
 def error_of(code: str, name: str, inputs: Sequence[Array], **attributes: Any) -> SexpgpuError:
     """The error that the call must raise."""
-    try:
+    with pytest.raises(SexpgpuError) as caught:
         single(name, inputs, **attributes)
-    except SexpgpuError as error:
-        assert error.code == code, error.render()
-        return error
-    raise AssertionError(f"{name} raised nothing, {code} was expected")
+    assert caught.value.code == code, caught.value.render()
+    return caught.value
 
 
 def feed_shapes(graph: Graph, batch: int) -> dict[str, tuple[int, ...]]:

@@ -84,8 +84,10 @@ def _data(report: Report) -> dict[str, Any]:
 def _lines(report: Report) -> list[str]:
     program = report.program
     title = str(program.path) + (f", variant {program.variant}" if program.variant else "")
-    lines = [f"{title}: {len(report.parameters)} parameters, {report.parameter_count:,} numbers, "
-             f"{human_bytes(report.parameter_bytes)}"]
+    lines = [
+        f"{title}: {len(report.parameters)} parameters, {report.parameter_count:,} numbers, "
+        f"{human_bytes(report.parameter_bytes)}"
+    ]
     if program.knobs:
         shown = ", ".join(f"{name} {value}" for name, value in report.knobs_shown().items())
         lines.append(f"  knobs   {shown}")

@@ -19,7 +19,9 @@ def program_options(command: F) -> F:
     command = click.option(
         "--knob", "knobs", multiple=True, metavar="NAME=VALUE", help="Set a knob; may be repeated."
     )(command)
-    return click.option("--variant", metavar="NAME", help="Take the knobs of this variant.")(command)
+    return click.option("--variant", metavar="NAME", help="Take the knobs of this variant.")(
+        command
+    )
 
 
 def json_option(command: F) -> F:

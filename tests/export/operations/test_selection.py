@@ -18,6 +18,7 @@ from support.arrays import (
     batch_axis_of,
     random_array,
     shape_and_axis,
+    shapes,
 )
 from support.harness import check, check_axis_rule, error_of, single
 
@@ -51,4 +52,48 @@ def test_slice_refuses() -> None:
     error_of("E-VALUE-001", "slice", [x], axis=2)
     with pytest.raises(SexpgpuError) as caught:  # slice 2
         single("slice", [x], [0], **{"from": 0, "to": 1})
+    assert caught.value.code == "E-SHAPE-002"
+
+
+@given(shapes(), DTYPES, OPSETS, SEEDS, st.data())
+def test_flip_against_onnx(
+    shape: tuple[int, ...], dtype: DType, opset: int, seed: int, data: Any
+) -> None:
+    rank = len(shape)
+    order = data.draw(st.permutations(range(rank)))[: data.draw(st.integers(0, rank))]
+    axes = tuple(axis - data.draw(st.sampled_from([0, rank])) for axis in order)
+    x = random_array(seed, dtype, shape, special=True)
+    batch = batch_axis_of(data, shape)
+    (result,) = check("flip", [x], [batch], axis=axes, opset=opset)
+    backwards = [slice(None, None, -1 if a in {b % rank for b in axes} else 1) for a in range(rank)]
+    assert_same(result, x[tuple(backwards)])
+    assert check_axis_rule("flip", [x], axis=axes) == rank - len(axes)
+
+
+def test_flip_refuses() -> None:
+    x = np.zeros((2, 3), np.float32)
+    error_of("E-VALUE-001", "flip", [x], axis=(0, -2))  # flip 1
+    error_of("E-VALUE-001", "flip", [x], axis=(2,))  # flip 1
+
+
+@given(shape_and_axis(), st.integers(-9, 9) | st.just(10**30), DTYPES, OPSETS, SEEDS, st.data())
+def test_roll_against_onnx(
+    pair: tuple[tuple[int, ...], int], shift: int, dtype: DType, opset: int, seed: int, data: Any
+) -> None:
+    shape, axis = pair
+    length = shape[axis]
+    x = random_array(seed, dtype, shape, special=True)
+    batch = batch_axis_of(data, shape, axis)
+    (result,) = check("roll", [x], [batch], shift=shift, axis=axis, opset=opset)
+    origin = [(position - shift) % length for position in range(length)]
+    assert_same(result, np.take(x, origin, axis) if length else x)
+    claims = check_axis_rule("roll", [x], shift=shift, axis=axis)
+    assert claims == len(shape) - (origin != list(range(length)))
+
+
+def test_roll_refuses() -> None:
+    x = np.zeros((2, 3), np.float32)
+    error_of("E-VALUE-001", "roll", [x], shift=1, axis=2)  # roll 1
+    with pytest.raises(SexpgpuError) as caught:  # roll 2
+        single("roll", [x], [0], shift=1, axis=0)
     assert caught.value.code == "E-SHAPE-002"

@@ -1,0 +1,126 @@
+"""What is to be exported: a model and its weights, from a checkpoint, a program, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sexpgpu.export.graph.document import ModelFile, read_model
+from sexpgpu.export.graph.types import Array
+from sexpgpu.export.language.alone import trace_alone
+from sexpgpu.export.language.program import Program, compile_program
+from sexpgpu.export.language.recording import moved_lines, recompile, record, record_model
+from sexpgpu.export.language.tensors import Parameter
+from sexpgpu.export.storage.checkpoint import StoredCheckpoint, open_checkpoint
+from sexpgpu.export.storage.sources import open_source
+from sexpgpu.schemas.errors import SexpgpuError
+
+#: The values of a weight by path, in its dtype; bf16 may come as f32, which is exact.
+ReadWeight = Callable[[str], Array]
+
+
+@dataclass
+class Subject:
+    """A model, its weights, and where they come from, as it is shown to a user."""
+
+    model: ModelFile
+    read: ReadWeight
+    origin: str
+    moved: list[str] = field(default_factory=list)
+
+
+def from_checkpoint(where: str, *, trained: bool) -> Subject:
+    """The model that a checkpoint holds.
+
+    Raises E-CKPT-004 where it holds none, and what reading a checkpoint raises.
+    """
+    stored = open_checkpoint(where)
+    model = read_model(stored.model(), str(stored.location / "model.json"))
+    _place(model, stored)
+    return Subject(model, _reader(stored, model, trained), str(stored.location))
+
+
+def from_program_and_checkpoint(path: Path, where: str, *, trained: bool) -> Subject:
+    """The program's model under the variant and knobs of a checkpoint, with its weights.
+
+    Raises E-CKPT-005 where the program is another than the checkpoint's, E-INFER-001 where its
+    model cannot run alone.
+    """
+    stored = open_checkpoint(where)
+    document = stored.document
+    program = recompile(path, document, str(stored.location))
+    model = record_model(trace_alone(program), document, str(stored.location))
+    reader = _reader(stored, model, trained)
+    return Subject(model, reader, str(stored.location), moved_lines(program, document))
+
+
+def from_program(
+    path: Path, variant: str | None = None, knobs: Mapping[str, object] | None = None
+) -> Subject:
+    """A program whose every parameter is read from a file.  Raises E-EXPORT-004 else."""
+    program = compile_program(path, variant, knobs)
+    alone = trace_alone(program)
+    homeless = [name for name, p in alone.parameters.items() if p.load is None]
+    if homeless:
+        shown = ", ".join(f"`{name}`" for name in homeless[:6])
+        more = f" and {len(homeless) - 6} more" if len(homeless) > 6 else ""
+        raise SexpgpuError(
+            "E-EXPORT-004",
+            f"{len(homeless)} parameters have no values",
+            place=str(path),
+            came=shown + more,
+            help="give a checkpoint with --checkpoint, or load them with `:load`",
+        )
+    model = record_model(alone, record(program, 0))
+    return Subject(model, _loaded(program, alone.parameters), str(path))
+
+
+def _place(model: ModelFile, stored: StoredCheckpoint) -> None:
+    """Says in the model which checkpoint it is from; a copied one knows its new place so."""
+    model.checkpoint = str(stored.location)
+    model.step = stored.document.step
+    model.slug = stored.document.slug
+
+
+def _reader(stored: StoredCheckpoint, model: ModelFile, trained: bool) -> ReadWeight:
+    weights = stored.weights(trained=trained)
+    known = set(weights.keys())
+    for path, value in model.graph.weights.items():
+        expected = (value.type.dtype.value, list(value.type.shape))
+        if path not in known:
+            raise _no_weight(stored, path, "no such parameter", str(value.type))
+        found = weights.parameter(path)
+        if (found.dtype, found.shape) != expected:
+            raise _no_weight(stored, path, f"{found.shape} {found.dtype}", str(value.type))
+    return weights.array
+
+
+def _no_weight(stored: StoredCheckpoint, path: str, came: str, expected: str) -> SexpgpuError:
+    return SexpgpuError(
+        "E-CKPT-005",
+        f"the checkpoint's model reads a weight `{path}` that it does not hold so",
+        place=str(stored.location),
+        came=came,
+        expected=expected,
+    )
+
+
+def _loaded(program: Program, parameters: Mapping[str, Parameter]) -> ReadWeight:
+    """Weights from `:load` files; each is checked at once, and read when asked for."""
+    for path, parameter in parameters.items():
+        assert parameter.load is not None
+        source = open_source(parameter.load)
+        source.check(parameter.key or path, parameter.type.dtype, _shape(parameter))
+
+    def read(path: str) -> Array:
+        parameter = parameters[path]
+        assert parameter.load is not None
+        source = open_source(parameter.load)
+        return source.read(parameter.key or path, parameter.type.dtype, _shape(parameter))
+
+    return read
+
+
+def _shape(parameter: Parameter) -> list[int]:
+    return [d for d in parameter.type.shape if isinstance(d, int)]
