@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.reference import evaluate_node
 from sexpgpu.export.graph.types import Array, Batch, DType
 from sexpgpu.export.onnx.build import BuildOptions, build_model
@@ -80,6 +81,39 @@ def test_out_of_range_stops_the_call(index: int) -> None:
     both_refuse("take", [x, np.array([0, index], np.int32)], axis=1)  # take 2
     places = np.array([[0, 1], [1, index]], np.int32)
     both_refuse("gather-nd", [x, places])  # gather-nd 3
+
+
+@given(shape_and_axis(least=1), st.integers(0, 4), DTYPES, INDEX_DTYPES, OPSETS, SEEDS, st.data())
+def test_take_along_against_onnx(
+    pair: tuple[tuple[int, ...], int],
+    count: int,
+    dtype: DType,
+    index_dtype: DType,
+    opset: int,
+    seed: int,
+    data: Any,
+) -> None:
+    shape, axis = pair
+    place = axis % len(shape)
+    x = random_array(seed, dtype, shape, special=True)
+    index_shape = (*shape[:place], count, *shape[place + 1 :])
+    indices = indices_for(seed, index_dtype, index_shape, shape[axis])
+    batch = batch_axis_of(data, shape, axis)
+    (result,) = check("take-along", [x, indices], [batch, batch], axis=axis, opset=opset)
+    for spot in np.ndindex(index_shape):
+        source = (*spot[:place], indices[spot], *spot[place + 1 :])
+        assert result[spot].tobytes() == x[source].tobytes()
+    claims = check_axis_rule("take-along", [x, indices], axis=axis)
+    assert claims == 2 * len(shape) - 1
+
+
+def test_take_along_refuses() -> None:
+    x = np.zeros((2, 3), np.float32)
+    indices = np.zeros((2, 1), np.int64)
+    error_of("E-VALUE-001", "take-along", [x, indices], axis=2)  # take-along 1
+    error_of("E-SHAPE-001", "take-along", [x, indices[0]])  # take-along 1
+    error_of("E-SHAPE-001", "take-along", [x, indices[:1]])  # take-along 2
+    both_refuse("take-along", [x, indices + 3])  # take-along 3
 
 
 def gathered(x: Array, indices: Array, shared: int) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.schemas.errors import SexpgpuError
 from support.arrays import (
