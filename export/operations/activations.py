@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import FLOATS, Array, DType
 from sexpgpu.export.onnx.term import Term

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import NUMBERS, Array, DType, TensorType
 from sexpgpu.export.onnx.term import Term

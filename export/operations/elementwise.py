@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import FLOATS, NUMBERS, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.onnx.term import Term
 

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering
 from sexpgpu.export.onnx.names import Names

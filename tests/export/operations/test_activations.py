@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import Array, DType
 from support.harness import check, lowered_operators, single
 

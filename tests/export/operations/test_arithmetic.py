@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import Array, DType
 from support.harness import check, error_of
 

@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import DType
 from support.elementwise import edges
 from support.harness import check, error_of

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import DType
 from support.arrays import random_array
 from support.harness import check, error_of

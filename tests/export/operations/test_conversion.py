@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import DType
 from support.arrays import OPSETS, SEEDS, batch_axis_of, random_array, shapes
 from support.elementwise import edges

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.schemas.errors import SexpgpuError

@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import Array, DType
 from support.harness import check
 

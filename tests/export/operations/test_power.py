@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Graph, Value, make_node
 from sexpgpu.export.graph.types import Array, DType, TensorType
 from sexpgpu.export.operations.operation import all_operations

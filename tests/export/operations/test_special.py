@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.operations.special import erf_array
 from support.harness import lowered_operators, single
