@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import FLOATS, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, Rows, operation
-from sexpgpu.export.operations.products import PRECISION, factor, is_rounded, multiply
+from sexpgpu.export.operations.products import PRECISION, factor, is_rounded, round_operand
 from sexpgpu.export.operations.rules import fail_shape, fail_value, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
 from sexpgpu.export.operations.windows import SAME, VALID, Windows, place_windows
@@ -123,22 +124,21 @@ class Conv(Operation):
         windows = self._windows([value.type for value in inputs], attributes)
         if inputs[0].dtype is DType.F64:
             return [self._lower_by_slices(onnx, given, windows, attributes["groups"], results[0])]
-        rounded = is_rounded(attributes, DType.F32)
-        # The bias is added, not multiplied: it stays as it is.
-        inside = [] if rounded else [bias.name for bias in inputs[2:]]
-        y = multiply(
-            onnx,
-            "Conv",
-            *(value.name for value in inputs[:2]),
-            *inside,
-            rounded=rounded,
-            kernel_shape=list(windows.sizes),
-            strides=list(windows.strides),
-            dilations=list(windows.dilations),
-            pads=windows.onnx_pads,
-            group=attributes["groups"],
-        )
-        return [y if inside else _add_bias(onnx, y, given, inputs[0].type.rank)]
+        operands = [value.name for value in inputs]
+        if is_rounded(attributes, DType.F32):
+            # Always by rounding: runtimes have no Conv in bf16.
+            operands[:2] = [round_operand(onnx, name) for name in operands[:2]]
+        return [
+            onnx.add(
+                "Conv",
+                *operands,
+                kernel_shape=list(windows.sizes),
+                strides=list(windows.strides),
+                dilations=list(windows.dilations),
+                pads=windows.onnx_pads,
+                group=attributes["groups"],
+            )
+        ]
 
     def _lower_by_slices(
         self,
@@ -173,7 +173,9 @@ class Conv(Operation):
         stacked = onnx.reshape(stacked, (x.shape[0], groups, share * len(offsets), places))
         kernel = onnx.reshape(w.name, (groups, out // groups, share * len(offsets)))
         y = onnx.reshape(onnx.add("MatMul", kernel, stacked), result.shape)
-        return _add_bias(onnx, y, given, result.rank)
+        if "bias" in given:
+            y = onnx.add("Add", y, onnx.reshape(given["bias"].name, (out, *[1] * spatial)))
+        return y
 
     def axis_rule(
         self,
@@ -209,13 +211,6 @@ class Conv(Operation):
             attributes["padding"],
             dilations=attributes["dilation"],
         )
-
-
-def _add_bias(onnx: Lowering, y: str, given: Mapping[str, OnnxValue], rank: int) -> str:
-    if "bias" not in given:
-        return y
-    bias = onnx.reshape(given["bias"].name, (-1, *[1] * (rank - 2)))
-    return onnx.add("Add", y, bias)
 
 
 def _type_of(array: Array) -> TensorType:
