@@ -142,9 +142,9 @@ _VALUES: Any = st.recursive(
 )
 
 
-@given(st.sampled_from(list(Checkpoint.__struct_fields__)), _VALUES)
+@given(st.sampled_from(Checkpoint.__struct_fields__[:-1]), _VALUES)
 def test_fuzz_a_field_of_anything(name: str, value: Any) -> None:
-    """Sealed documents with one field replaced."""
+    """Sealed documents with one field replaced; the seal itself is the last."""
     try:
         read_checkpoint(changed(**{name: value}), "checkpoint.json")
     except SexpgpuError as error:
