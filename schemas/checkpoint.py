@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
+
 from sexpgpu.schemas.document import check_version, json_schema, read_document
 from sexpgpu.schemas.errors import SexpgpuError
 

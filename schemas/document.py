@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
+
 from sexpgpu.schemas.errors import SexpgpuError
 
 T = TypeVar("T")

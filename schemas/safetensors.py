@@ -20,6 +20,7 @@ from typing import Annotated, Any, BinaryIO
 import ml_dtypes
 import msgspec
 import numpy as np
+
 from sexpgpu.schemas.document import decode, repeated_name
 from sexpgpu.schemas.errors import SexpgpuError
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.safetensors import (
     DTYPES,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import platformdirs
+
 from sexpgpu.export.storage.location import Location
 from sexpgpu.export.storage.progress import progress
 from sexpgpu.schemas.checkpoint import StoredFile

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.storage.checkpoint import step_name
 from sexpgpu.export.storage.location import Location

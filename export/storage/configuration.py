@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 from fsspec.registry import available_protocols
+
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.schemas.errors import SexpgpuError
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
 from sexpgpu.schemas.errors import SexpgpuError

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 from fsspec.registry import available_protocols, known_implementations
+
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.storage.configuration import read_configuration
 from sexpgpu.schemas.errors import SexpgpuError

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
+
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
 from sexpgpu.schemas.tensor_file import PIECE

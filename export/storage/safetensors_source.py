@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.weight_source import WeightSource
 from sexpgpu.schemas.safetensors import DTYPES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from sexpgpu.export.storage.gguf_source import GgufSource
@@ -43,6 +44,16 @@ def open_source(path: str | Path) -> WeightSource:
                 f"the ending `{path.suffix}` is unknown",
                 f"files of weights end in {', '.join(_FORMATS)}",
             )
-        return reader(path)
+        status = path.stat()
+        identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return _open(reader, path, identity)
     except OSError as error:
         raise unreadable(path, error.strerror or str(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _open(
+    reader: Callable[[Path], WeightSource], path: Path, identity: tuple[int, ...]
+) -> WeightSource:
+    """A file is opened for every parameter that it holds; its header is read once."""
+    return reader(path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.schemas.errors import SexpgpuError

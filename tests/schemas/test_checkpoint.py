@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.schemas.checkpoint import (
     Checkpoint,
     DTypeValue,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import jsonschema
 import msgspec
 import pytest
+
 from sexpgpu.schemas.document import json_schema, read_document, repeated_name
 from sexpgpu.schemas.errors import SexpgpuError
 

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.safetensors import (
     DTYPES,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.safetensors import DTYPES, dtype_name, plan_header
 from sexpgpu.schemas.tensor_file import MappedTensors, sha256_of, write_tensors

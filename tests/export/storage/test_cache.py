@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sexpgpu.export.storage.cache import cache_directory, fetch
 from sexpgpu.export.storage.location import Location
 from sexpgpu.schemas.checkpoint import StoredFile

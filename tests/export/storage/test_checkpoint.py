@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from sexpgpu.export.storage.checkpoint import open_checkpoint, step_name
 from sexpgpu.export.storage.checkpoint_writer import TensorSet
 from sexpgpu.export.storage.location import Location

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from sexpgpu.export.storage.configuration import configuration_path, read_configuration
 from sexpgpu.schemas.errors import SexpgpuError
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from sexpgpu.export.storage.location import Location
 from sexpgpu.schemas.errors import SexpgpuError
 from support.web import web_server

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+
 from sexpgpu.export.storage.progress import progress
 
 

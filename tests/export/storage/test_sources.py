@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.storage.sources import open_source
 from sexpgpu.schemas.errors import SexpgpuError

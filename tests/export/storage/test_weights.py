@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+
 from sexpgpu.export.storage.checkpoint import open_checkpoint
 from sexpgpu.export.storage.weights import Weights
 from sexpgpu.schemas.checkpoint import LoadedParameter, Parameter
