@@ -1,0 +1,1 @@
+"""The `.sx` language: reading text, and evaluating ordinary Lisp with diagnostics."""

@@ -1,0 +1,178 @@
+"""Calls: evaluating the arguments, telling keywords from values, and entering the callee."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sexpgpu.export.language.data import Datum, Keyword, ListDatum
+from sexpgpu.export.language.environment import Scope, Slots
+from sexpgpu.export.language.signature import Signature, keyword_names, split_keywords
+from sexpgpu.export.language.values import Builtin, Call, Code, Function, portray
+from sexpgpu.schemas.errors import SexpgpuError, Span
+
+if TYPE_CHECKING:
+    from sexpgpu.export.language.evaluator import Evaluator
+
+_NO_KEYWORDS: Mapping[str, Any] = {}
+
+
+class CallSite:
+    """A place that calls are made from: in the text, or inside a builtin (then without data).
+
+    It remembers the last callee, with what its signature makes of the arguments' data.
+    """
+
+    __slots__ = (
+        "callee",
+        "context",
+        "data",
+        "evaluator",
+        "names",
+        "operator_span",
+        "span",
+        "split",
+    )
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        span: Span | None,
+        data: Sequence[Datum] = (),
+        operator_span: Span | None = None,
+    ) -> None:
+        self.evaluator = evaluator
+        self.span = span
+        self.data = data
+        self.operator_span = operator_span or span
+        self.callee: object = _NOTHING
+        self.context = Call(evaluator, "", span)
+        self.split = len(data)
+        self.names: list[str] = []
+
+    def call(self, callee: Any, values: list[Any]) -> Any:
+        """Call with the values of the data, some of which are keywords of parameters."""
+        if callee is not self.callee:
+            self._prepare(callee)
+        if not self.names:
+            return self.invoke(callee, values, _NO_KEYWORDS)
+        keywords = dict(zip(self.names, values[self.split + 1 :: 2], strict=True))
+        return self.invoke(callee, values[: self.split], keywords)
+
+    def invoke(self, callee: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Call with arguments that are told apart."""
+        if callee is not self.callee:
+            self._prepare(callee)
+        if type(callee) is Builtin:
+            if keywords or not callee.least <= len(positional) <= callee.most:
+                self._check(callee.signature, positional, keywords)
+            self.evaluator.charge(1, self.span)
+            try:
+                return callee.function(self.context, positional, keywords)
+            except SexpgpuError as error:
+                # A rule that knows nothing of programs, such as a shape's, leaves the place to us.
+                error.span = error.span or self.span
+                raise
+        if type(callee) is Function:
+            self._check(callee.signature, positional, keywords)
+            frame = callee.parameters.frame(callee.frame, positional, keywords)
+            return self.evaluator.enter(callee, frame, self.span)
+        signature = getattr(callee, "signature", None)
+        if signature is not None:
+            self._check(signature, positional, keywords)
+        return self.evaluator.enter_object(callee, positional, keywords, self.span)
+
+    def _prepare(self, callee: Any) -> None:
+        """Decide for a callee which of the data are positional, and which name parameters."""
+        name = self._name(callee)
+        signature: Signature | None = getattr(callee, "signature", None)
+        split = split_keywords(signature, self.data)
+        self.names = keyword_names(self.data, split, name, self.span)
+        self.split = split
+        self.context = Call(
+            self.evaluator,
+            name,
+            self.span,
+            tuple([datum.span for datum in self.data[:split]]),
+            {n: d.span for n, d in zip(self.names, self.data[split + 1 :: 2], strict=True)},
+        )
+        self.callee = callee
+
+    def _name(self, callee: Any) -> str:
+        if isinstance(callee, (Builtin, Function)):
+            return callee.name
+        if hasattr(callee, "call") and hasattr(callee, "call_name"):
+            return str(callee.call_name)
+        raise SexpgpuError(
+            "E-CALL-001",
+            "what is called is no function",
+            span=self.operator_span,
+            came=portray(callee),
+            expected="a function or a model",
+            help=self._advice(callee),
+        )
+
+    def _advice(self, callee: Any) -> str | None:
+        if isinstance(callee, Keyword):
+            return f"an element is taken with `(get plist :{callee.name})`"
+        if callee is None or not self.data:
+            return None
+        return "a list of values is written `(list …)`"
+
+    def _check(
+        self, signature: Signature, positional: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> None:
+        most = signature.most
+        extra = None
+        if most is not None and most < min(len(positional), self.split):
+            extra = self.data[most].span
+        written = {name: self.data[self.split + 2 * i].span for i, name in enumerate(self.names)}
+        signature.check(
+            self.context.name,
+            len(positional),
+            keywords,
+            self.span,
+            extra=extra,
+            keyword_spans=written,
+        )
+
+
+_NOTHING = object()
+
+
+def compile_call(evaluator: Evaluator, datum: ListDatum, scope: Scope) -> Code:
+    """The code of a list whose first item is called."""
+    operator = evaluator.compile(datum.items[0], scope)
+    data = datum.items[1:]
+    arguments = _compile_arguments([evaluator.compile(item, scope) for item in data])
+    count, span, enter = len(data), datum.span, evaluator.enter
+    site = CallSite(evaluator, span, data, datum.items[0].span)
+    call = site.call
+
+    def run(frame: Slots) -> object:
+        callee = operator(frame)
+        # Most calls are of functions with plain parameters, which need no sorting of arguments.
+        if type(callee) is Function and callee.arity == count:
+            return enter(callee, [callee.frame, *arguments(frame), *callee.spare], span)
+        return call(callee, arguments(frame))
+
+    return run
+
+
+def _compile_arguments(codes: list[Code]) -> Code:
+    """The code that evaluates arguments to a list, in order.
+
+    Short lists are written out: that is faster, and takes one Python frame less.
+    """
+    if not codes:
+        return lambda frame: []
+    if len(codes) == 1:
+        (a,) = codes
+        return lambda frame: [a(frame)]
+    if len(codes) == 2:
+        a, b = codes
+        return lambda frame: [a(frame), b(frame)]
+    if len(codes) == 3:
+        a, b, c = codes
+        return lambda frame: [a(frame), b(frame), c(frame)]
+    return lambda frame: [code(frame) for code in codes]
