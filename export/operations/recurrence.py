@@ -36,8 +36,10 @@ class Lstm(GatedRecurrence):
     name = "lstm"
     signature = recurrence_signature("h", "c")
     example = (
-        "(lstm (zeros (list 1 2 1)) (zeros (list 4 1)) (zeros (list 4 1)) :c (ones (list 1 1)))",
-        "(list [[[0.2310586] [0.122459054]]] [[0.122459054]] [[0.25]])",
+        "(nth (lstm (zeros (list 1 2 1)) (zeros (list 4 1)) (zeros (list 4 1))\n"
+        "           :c (ones (list 1 1)))\n"
+        "     2)",
+        "[[0.25]]",
     )
     states = ("h", "c")
     gates = 4
