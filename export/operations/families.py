@@ -9,6 +9,7 @@ from sexpgpu.export.operations import (
     conversion,
     convolution,
     creation,
+    cumulative,
     division,
     extension,
     functions,
@@ -18,6 +19,7 @@ from sexpgpu.export.operations import (
     logic,
     loss,
     normalization,
+    order,
     partition,
     pooling,
     power,
@@ -30,6 +32,7 @@ from sexpgpu.export.operations import (
     scatter,
     selection,
     shape,
+    sorting,
     statistics,
 )
 
@@ -42,6 +45,7 @@ __all__ = [
     "conversion",
     "convolution",
     "creation",
+    "cumulative",
     "division",
     "extension",
     "functions",
@@ -51,6 +55,7 @@ __all__ = [
     "logic",
     "loss",
     "normalization",
+    "order",
     "partition",
     "pooling",
     "power",
@@ -63,5 +68,6 @@ __all__ = [
     "scatter",
     "selection",
     "shape",
+    "sorting",
     "statistics",
 ]
