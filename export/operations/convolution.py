@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,11 @@ from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, R
 from sexpgpu.export.operations.products import PRECISION, factor, is_rounded, round_operand
 from sexpgpu.export.operations.rules import fail_shape, fail_value, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
-from sexpgpu.export.operations.windows import SAME, VALID, Windows, place_windows
+from sexpgpu.export.operations.windows import SAME, VALID, Windows, check_padded, place_windows
+from sexpgpu.schemas.errors import SexpgpuError
+
+#: Positions of a kernel that are sliced one by one.
+_LARGEST_SLICED = 4096
 
 
 @operation
@@ -32,7 +37,8 @@ class Conv(Operation):
     Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016.
 
     ONNX: Conv; in f64, for which runtimes have no Conv, the strided slices of the padded tensor,
-    one for each position in the kernel, stacked and multiplied by the kernel.
+    one for each position in the kernel, stacked and multiplied by the kernel, which may have 4,096
+    positions.
     """
 
     name = "conv"
@@ -92,6 +98,7 @@ class Conv(Operation):
             if bias.shape != (out,):
                 fail_shape("the bias of `conv` does not fit", came=str(bias), expected=f"[{out}]")
         windows = self._windows(inputs, attributes)
+        check_padded(self.name, x, windows)
         return [x.with_shape((x.shape[0], out, *windows.counts))]
 
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
@@ -150,6 +157,14 @@ class Conv(Operation):
     ) -> str:
         x, w = given["x"], given["w"]
         spatial = len(windows.lengths)
+        if math.prod(windows.sizes) > _LARGEST_SLICED:
+            raise SexpgpuError(
+                "E-ONNX-001",
+                "runtimes have no `conv` in f64, and this kernel is too large for another form",
+                came=str(w.type),
+                expected=f"a kernel of at most {_LARGEST_SLICED:,} positions",
+                help="compute it in f32: `(cast x f32)`",
+            )
         padded = x.name
         if any(windows.onnx_pads):
             begins, ends = windows.onnx_pads[:spatial], windows.onnx_pads[spatial:]

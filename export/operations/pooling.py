@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import FLOATS, NUMBERS, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.operations.operation import Apart, Fate, Operation, operation
 from sexpgpu.export.operations.rules import fail_shape, fail_value, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
-from sexpgpu.export.operations.windows import SAME, VALID, Windows, place_windows
+from sexpgpu.export.operations.windows import SAME, VALID, Windows, check_padded, place_windows
 
 #: Up to this size every position of a window is a slice; larger ones are put together from halves.
 _SLICED_SIZE = 8
@@ -47,6 +48,7 @@ class Pooling(Operation):
                     came=f"padding {max(pair)} and size {size}",
                     expected="a padding less than the size",
                 )
+        check_padded(self.name, x, windows)
         return [x.with_shape((x.shape[0], channels, *windows.counts))]
 
     def axis_rule(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import ANY, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.axes import Mixed, State, batch_axes, join, trace_axes
 from sexpgpu.export.graph.graph import Attributes, Graph, Value
 from sexpgpu.export.graph.reference import evaluate
@@ -24,6 +25,8 @@ from sexpgpu.export.operations.operation import (
 )
 from sexpgpu.export.operations.rules import fail_shape, fail_value, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
+
+_MOST_STEPS = 1 << 20
 
 
 @operation
@@ -53,8 +56,8 @@ class Scan(Operation):
     constraints = (
         "There is at least one sequence, and the body has an input for every operand, an output "
         "for every carry, and an output besides where there is no carry.",
-        "`axis` is an axis of every sequence, and they are equally long there.  It is not the "
-        "batch.",
+        "`axis` is an axis of every sequence, and they are equally long there, at most 1,048,576. "
+        "It is not the batch.",
         "The body's inputs have the types of the carries, of the slices and of the rest.",
         "A step leaves every carry of the type that it was.",
         "`axis` counts at most the axes of what a step adds.",
@@ -230,7 +233,12 @@ def _length(sequences: Sequence[TensorType], axis: int) -> int:
             came=" and ".join(format_shape(type.shape) for type in sequences),
             expected=f"equal lengths along axis {axis}",
         )
-    return known("scan", "the number of steps", lengths.pop())
+    steps = known("scan", "the number of steps", lengths.pop())
+    if steps > _MOST_STEPS:
+        fail_value(
+            "`scan` takes too many steps", came=f"{steps:,}", expected=f"at most {_MOST_STEPS:,}"
+        )
+    return steps
 
 
 def _trace(body: Graph, carries: int, starts: Mapping[Value, State], *, batch: bool) -> list[State]:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sexpgpu.export.graph.types import MAXIMUM_ELEMENTS, TensorType, elements, format_shape
 from sexpgpu.export.operations.operation import WHOLE, Apart, Causal, Fate
 from sexpgpu.export.operations.rules import fail_shape, fail_value
+from sexpgpu.schemas.errors import SexpgpuError
 
 #: The words that stand for a padding.
 SAME, VALID = "same", "valid"
@@ -68,6 +70,21 @@ class Windows:
         if self.pads[axis] != (reach, 0):
             return WHOLE
         return Causal(2 + axis) if reach else Apart(2 + axis)
+
+
+def check_padded(name: str, x: TensorType, windows: Windows) -> None:
+    """Raises E-SHAPE-003 where the padding makes the tensor too large."""
+    spatial = len(windows.lengths)
+    pads = windows.padded()[2:]
+    lengths = [n + sum(pair) for n, pair in zip(windows.lengths, pads, strict=True)]
+    padded = (*x.shape[: x.rank - spatial], *lengths)
+    if elements(padded) > MAXIMUM_ELEMENTS:
+        raise SexpgpuError(
+            "E-SHAPE-003",
+            f"the padding of `{name}` makes the tensor too large",
+            came=f"{format_shape(x.shape)}, padded to {format_shape(padded)}",
+            expected=f"at most {MAXIMUM_ELEMENTS:,} elements for one record",
+        )
 
 
 def spread(name: str, what: str, value: Sequence[int], axes: int, least: int) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from sexpgpu.export.graph.axes import Mixed, State, join, trace_axes
 from sexpgpu.export.graph.graph import Graph, Node, Value, make_node
 from sexpgpu.export.graph.types import Batch, DType, TensorType

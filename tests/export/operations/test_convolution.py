@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
+from sexpgpu.export.onnx.build import BuildOptions, build_model
 from sexpgpu.export.operations.operation import (
     WHOLE,
     Apart,
@@ -240,6 +242,19 @@ def test_shapes_that_do_not_fit(arrays: list[Array], attributes: dict[str, Any])
 )
 def test_attributes_out_of_range(attributes: dict[str, Any]) -> None:
     error_of("E-VALUE-001", "conv", [X, W], **attributes)
+
+
+def test_a_padding_that_no_memory_holds() -> None:
+    error_of("E-SHAPE-003", "conv", [X, W], groups=2, padding=2**40, stride=(2**40,))
+
+
+def test_a_kernel_that_cannot_be_sliced_in_f64() -> None:
+    """The only call of conv that has no ONNX form: nothing runs it, and as slices it is endless."""
+    x, w = np.ones((1, 1, 5000)), np.ones((1, 1, 4097))
+    graph, _ = single("conv", [x, w])
+    with pytest.raises(SexpgpuError) as caught:
+        build_model(graph, {}.__getitem__, BuildOptions())
+    assert caught.value.code == "E-ONNX-001"
 
 
 @pytest.mark.parametrize(  # conv 2

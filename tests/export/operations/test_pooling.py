@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations.operation import WHOLE, Apart, Causal, all_operations
 from sexpgpu.schemas.errors import SexpgpuError
@@ -174,6 +175,8 @@ def fates(name: str, x: Array, **attributes: Any) -> list[Any]:
         ("E-VALUE-001", (2, 3, 4), {"size": (2,), "padding": ((0, 2),)}),  # pool 4
         ("E-SHAPE-001", (2, 3, 4), {"size": (5,)}),  # pool 5
         ("E-SHAPE-001", (2, 3, 0), {"size": (1,)}),  # pool 5
+        ("E-SHAPE-003", (2, 3, 4), {"size": (2**40,), "padding": "same"}),
+        ("E-SHAPE-003", (2, 3, 4), {"size": (2**40,), "padding": 2**39}),
     ],
 )
 def test_constraints(name: str, code: str, shape: Any, attributes: dict[str, Any]) -> None:

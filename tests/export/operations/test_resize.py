@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations.operation import Apart, Rows, all_operations
 from sexpgpu.schemas.errors import SexpgpuError

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Graph, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations.operation import (
@@ -318,6 +319,11 @@ H, XS = numbers(0, 2), numbers(1, 4, 2)
         ("E-VALUE-001", [H, XS], attributes(Body(f32(2), f32(2)).returns(), 1, 1)),  # scan 1
         ("E-VALUE-001", [H, XS], attributes(running_total(f32(2)), 1, 1, axis=2)),  # scan 2
         ("E-VALUE-001", [H, XS], attributes(running_total(f32(2)), 1, 1, axis=-1)),  # scan 2
+        (
+            "E-VALUE-001",
+            [np.zeros((2**20 + 1, 0), np.float32)],
+            attributes((e := Body(f32(0))).returns(*e.graph.inputs), 0, 1),
+        ),  # scan 2
         ("E-SHAPE-001", [XS, XS[:3]], attributes(running_total(f32(2)), 0, 2)),  # scan 2
         ("E-SHAPE-001", [H, XS[:, :1]], attributes(running_total(f32(2)), 1, 1)),  # scan 3
         ("E-SHAPE-001", [H, XS.astype(int)], attributes(running_total(f32(2)), 1, 1)),  # scan 3
