@@ -1,0 +1,5 @@
+"""`python -m sexpgpu.tools.cli`: the command without its script."""
+
+from sexpgpu.tools.cli import main
+
+main()
