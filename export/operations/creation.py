@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import (
     Array,
@@ -114,13 +115,6 @@ class Full(Creation):
         if results[0].rank == 0:
             return [value]
         return [onnx.add("Expand", value, onnx.shape(results[0].shape))]
-
-    def restrict(
-        self, rows: Rows, attributes: Attributes
-    ) -> tuple[tuple[Value, ...], Attributes] | None:
-        shape = list(attributes["shape"])
-        shape[rows.axis] = rows.count
-        return (), {**attributes, "shape": tuple(shape)}
 
 
 @operation

@@ -11,8 +11,8 @@ from sexpgpu.export.graph.types import Array, DType
 
 SEEDS = st.integers(0, 2**32 - 1)
 DTYPES = st.sampled_from(list(DType))
-#: The least opset of the portable profile, and the one of the fused.
-OPSETS = st.sampled_from([18, 23])
+#: The opset of the portable profile, that of the fused one, and the newest.
+OPSETS = st.sampled_from([18, 23, 25])
 
 
 def random_array(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Graph, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations import creation
@@ -53,15 +54,12 @@ def test_full_of_the_batch(dtype: DType) -> None:
     assert_same(np.array(result), np.ones((10, 3), dtype.numpy))
 
 
-def test_full_for_some_rows() -> None:
+def test_creation_for_some_rows_is_left_as_it_is() -> None:
     positions = Value(TensorType(DType.I32, (B, 2)), name="at")
     result = TensorType(DType.F32, (B, 9, 3))
     rows = Rows((), (), result, axis=1, count=2, positions=positions, causal=False)
-    operation = all_operations()["full"]
-    attributes = {"shape": (B, 9, 3), "value": 1.0, "dtype": DType.F32}
-    restricted = operation.restrict(rows, attributes)
-    assert restricted == ((), {**attributes, "shape": (B, 2, 3)})
-    assert all_operations()["iota"].restrict(rows, {"length": (9,)}) is None
+    for name in ("full", "iota", "eye", "constant"):
+        assert all_operations()[name].restrict(rows, {}) is None
 
 
 @pytest.mark.parametrize(
