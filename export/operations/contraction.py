@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import Array, Dimension, Shape
 from sexpgpu.export.graph.types import multiply as dimension_product

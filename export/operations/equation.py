@@ -102,7 +102,7 @@ def parse_equation(text: str, shapes: Sequence[Shape]) -> Equation:
 
 
 def diagonal(letters: str) -> tuple[int, int] | None:
-    """Two axes that have one letter, the later one as late as can be; None where each has its own."""
+    """Two axes of one letter, the later one as late as can be; None where each has its own."""
     for later in range(len(letters) - 1, -1, -1):
         first = letters.index(letters[later])
         if first < later:

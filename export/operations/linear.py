@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import NUMBERS, Array, Batch, Shape, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

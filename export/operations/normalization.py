@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import FLOATS, Array, DType, TensorType, concrete, format_shape
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+
 from sexpgpu.export.onnx.prune import prune
 
 

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Graph, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.onnx.build import BuildOptions, build_model

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations.operation import all_operations
