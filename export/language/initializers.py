@@ -11,15 +11,15 @@ import numpy as np
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.language.tensors import Parameter
 
-#: As the language calls them. `zeros` and `ones` without arguments are initializers too.
+#: Parameters and a line about each; `zeros` and `ones` without arguments are initializers too.
 INITIALIZERS = {
-    "normal": "(deviation)",
-    "uniform": "(low high)",
-    "constant": "(value)",
-    "glorot": "()",
-    "he": "()",
-    "lecun": "()",
-    "orthogonal": "()",
+    "normal": ("(deviation)", "normal numbers of mean 0"),
+    "uniform": ("(low high)", "uniform numbers between two bounds"),
+    "constant": ("(value)", "one number everywhere"),
+    "glorot": ("()", "uniform, variance 2 / (inputs + outputs); Glorot and Bengio 2010"),
+    "he": ("()", "normal, variance 2 / inputs; He et al. 2015"),
+    "lecun": ("()", "normal, variance 1 / inputs; LeCun et al. 1998"),
+    "orthogonal": ("()", "orthonormal rows or columns; Saxe et al. 2013"),
 }
 
 Draw = Callable[[np.random.Generator, tuple[int, ...], tuple[float, ...]], Array]

@@ -27,6 +27,9 @@ CHAINED = ("+", "-", "*", "minimum", "maximum", "logical-and", "logical-or")
 #: Operations that the language reaches by another name or form.
 _HIDDEN = ("constant", "scan")
 
+_FILLED = "(&optional shape &key (dtype f32))"
+_ABOUT_FILLED = "a tensor of {0} everywhere; without a shape an initializer: every number is {0}"
+
 #: Names that are an operation when a tensor comes first, and a layer of the prelude otherwise.
 LAYERS = {"lstm": "lstm-layer", "gru": "gru-layer", "dropout": "dropout-layer"}
 
@@ -41,12 +44,14 @@ def tensor_builtins(tracer: Tracer) -> dict[str, object]:
     builtins += [
         scan_builtin(tracer),
         Builtin("tensor", "(values &key dtype)", _literal(tracer), "a literal tensor"),
-        Builtin("zeros", "(&optional shape &key (dtype f32))", _filled(tracer, 0.0, "zeros")),
-        Builtin("ones", "(&optional shape &key (dtype f32))", _filled(tracer, 1.0, "ones")),
-        Builtin("shape", "(x)", lambda call, p, k: _type(call, p[0]).shape),
-        Builtin("rank", "(x)", lambda call, p, k: _type(call, p[0]).rank),
-        Builtin("dtype", "(x)", lambda call, p, k: _type(call, p[0]).dtype),
-        Builtin("dim", "(x axis)", _dim),
+        Builtin("zeros", _FILLED, _filled(tracer, 0.0, "zeros"), _ABOUT_FILLED.format(0)),
+        Builtin("ones", _FILLED, _filled(tracer, 1.0, "ones"), _ABOUT_FILLED.format(1)),
+        Builtin(
+            "shape", "(x)", lambda call, p, k: _type(call, p[0]).shape, "a tensor's dimensions"
+        ),
+        Builtin("rank", "(x)", lambda call, p, k: _type(call, p[0]).rank, "how many axes it has"),
+        Builtin("dtype", "(x)", lambda call, p, k: _type(call, p[0]).dtype, "a tensor's dtype"),
+        Builtin("dim", "(x axis)", _dim, "how long an axis of a tensor is"),
         Builtin("metric", "(name value)", _note(tracer), "a number of training, by name"),
         Builtin("counter", "(name value)", _note(tracer), "a number that training adds up"),
         Builtin("guard", "(name condition)", _note(tracer), "what must hold while training"),
