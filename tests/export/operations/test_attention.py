@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -376,3 +377,30 @@ def test_rows_of_heads() -> None:
     assert rows(1, (1, None, None)) is not None
     # Which of two heads of k serves a head of q depends on which head of q it is.
     assert rows(2, (1, None, None)) is None
+
+
+@pytest.mark.parametrize("profile", ["portable", "fused"])
+@pytest.mark.parametrize("heads", [(3, 3), (4, 2)])
+def test_a_record_has_the_same_bits_in_any_batch(heads: tuple[int, int], profile: Profile) -> None:
+    graph = layer("plain", heads, {"causal": True})
+    weights = {
+        path: values(tuple(value.type.shape), DType.F32, seed)  # type: ignore[arg-type]
+        for seed, (path, value) in enumerate(graph.weights.items())
+    }
+    options = BuildOptions(opset=23 if profile == "fused" else 18, profile=profile)
+    model = build_model(graph, weights.__getitem__, options)
+    x = values((5, 16, 24), DType.F32)
+    together = run_onnx(model, {"x": x})["y"]
+    for record in range(5):
+        alone = run_onnx(model, {"x": x[record : record + 1]})["y"]
+        assert alone.tobytes() == together[record : record + 1].tobytes()
+
+
+def test_native_bf16_is_well_formed() -> None:
+    graph = layer("plain", (4, 2), {"causal": True, "precision": "bf16"})
+    weights = {
+        path: values(tuple(value.type.shape), DType.F32)  # type: ignore[arg-type]
+        for path, value in graph.weights.items()
+    }
+    model = build_model(graph, weights.__getitem__, BuildOptions(native_bf16=True))
+    onnx.checker.check_model(model, full_check=True)
