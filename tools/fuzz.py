@@ -170,8 +170,9 @@ def _model() -> Target:
         None, True, -1, 0, 1, 2**31, 2**63, 2**64, 1.5, 1e999, "batch", "16*batch", "0*batch",
         "nan", "nan:7fc00001", "f32", "bf16", "i64", "bool", "n0", "n3:1",
         "@inputs.0", "$w", "",
-        "x" * 5000, [], {}, [1] * 20, [10**9, 10**9], ["batch", "batch"], [[[]]], {"dtype": "f32"}, "matmul",
-        "scan", "reshape", "conv", "einsum", "lstm", "...ij,jk->...ik", [2**62, 2**62], -(2**63),
+        "x" * 5000, [], {}, [1] * 20, [10**9, 10**9], ["batch", "batch"], [[[]]], {"dtype": "f32"},
+        "matmul", "scan", "reshape", "conv", "einsum", "lstm", "...ij,jk->...ik",
+        [2**62, 2**62], -(2**63),
     ]  # fmt: skip
     corpus = [write_model(ModelFile(graph), "fuzz")]
     return Target(corpus, mutate_json(values), lambda data: read_model(data, "model.json"))
