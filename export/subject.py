@@ -111,7 +111,11 @@ def _loaded(program: Program, parameters: Mapping[str, Parameter]) -> ReadWeight
     for path, parameter in parameters.items():
         assert parameter.load is not None
         source = open_source(parameter.load)
-        source.check(parameter.key or path, parameter.type.dtype, _shape(parameter))
+        try:
+            source.check(parameter.key or path, parameter.type.dtype, _shape(parameter))
+        except SexpgpuError as error:
+            error.notes.append(f"it is to be the parameter `{path}` of {program.path}")
+            raise
 
     def read(path: str) -> Array:
         parameter = parameters[path]

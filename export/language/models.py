@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sexpgpu.export.graph.types import Batch, DType, TensorType
@@ -176,24 +176,63 @@ def _clause(datum: Datum, name: str) -> tuple[Datum, ...]:
     return datum.items[1:]
 
 
-def assign_paths(value: object, path: str) -> None:
-    """Gives every parameter and model under a value its path; the first that reaches it counts."""
-    if isinstance(value, Parameter):
-        if not value.path:
-            value.path = value.value.name = path
-    elif isinstance(value, Model):
-        if not value.path:
-            value.path = path
-            for name, part in value.parts.items():
-                assign_paths(part, f"{path}.{name}" if path else name)
+def walk_parts(
+    value: object, path: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, Parameter | Model]]:
+    """Every parameter and model under a value with its path, each once, by the first path to it.
+
+    `seen` holds what earlier walks have met.  The walk is a loop, since lists may nest without
+    bound and share their parts.
+    """
+    seen = set() if seen is None else seen
+    waiting: list[tuple[str, object]] = [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        if not isinstance(value, Parameter | Model | tuple) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if not isinstance(value, tuple):
+            yield path, value
+        parts = [(f"{path}.{name}" if path else name, part) for name, part in _parts(value)]
+        waiting.extend(reversed(parts))
+
+
+def _parts(value: Parameter | Model | tuple[object, ...]) -> Iterator[tuple[str, object]]:
+    """What a value holds, by name or place."""
+    if isinstance(value, Model):
+        yield from value.parts.items()
     elif isinstance(value, tuple):
-        is_plist = value and not len(value) % 2 and all(isinstance(k, Keyword) for k in value[::2])
-        if is_plist:
-            for keyword, part in zip(value[::2], value[1::2], strict=True):
-                assign_paths(part, f"{path}.{keyword.name}")
+        keys = value[::2]
+        if value and not len(value) % 2 and all(isinstance(key, Keyword) for key in keys):
+            for key, part in zip(keys, value[1::2], strict=True):
+                assert isinstance(key, Keyword)
+                yield key.name, part
         else:
             for index, part in enumerate(value):
-                assign_paths(part, f"{path}.{index}")
+                yield str(index), part
+
+
+def assign_paths(values: Sequence[tuple[str, object]]) -> None:
+    """Gives every parameter and model under these values its path; the first to reach it counts.
+
+    Raises E-NAME-002 where two parameters would have one path.
+    """
+    seen: set[int] = set()
+    taken: set[str] = set()
+    for start, value in values:
+        for path, item in walk_parts(value, start, seen):
+            item.path = path
+            if not isinstance(item, Parameter):
+                continue
+            if path in taken:
+                raise SexpgpuError(
+                    "E-NAME-002",
+                    f"two parameters have the path `{path}`",
+                    help="parts of the model and definitions at the top level share their names: "
+                    "rename one",
+                )
+            taken.add(path)
+            item.value.name = path
 
 
 def parameter_builtins() -> list[Builtin]:
@@ -205,18 +244,18 @@ def parameter_builtins() -> list[Builtin]:
             _param,
             "a parameter of a model",
         ),
-        *(_initializer(name, signature) for name, signature in INITIALIZERS.items()),
+        *(_initializer(name, *described) for name, described in INITIALIZERS.items()),
     ]
 
 
-def _initializer(name: str, signature: str) -> Builtin:
+def _initializer(name: str, signature: str, about: str) -> Builtin:
     def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Initializer:
         for index, number in enumerate(positional):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise call.wrong_kind(number, index, "a number")
         return Initializer(name, tuple(float(number) for number in positional))
 
-    return Builtin(name, signature, make, "an initializer")
+    return Builtin(name, signature, make, f"an initializer: {about}")
 
 
 def _param(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Parameter:

@@ -16,11 +16,13 @@ from sexpgpu.export.language.evaluator import Evaluator
 from sexpgpu.export.language.knobs import Knob, Knobs
 from sexpgpu.export.language.library import library
 from sexpgpu.export.language.loaders import Loader, loader_builtins
+from sexpgpu.export.language.loading import load_builtin
 from sexpgpu.export.language.models import (
     Model,
     assign_paths,
     defmodel_form,
     parameter_builtins,
+    walk_parts,
 )
 from sexpgpu.export.language.reader import read_source
 from sexpgpu.export.language.run import Run, make_run, recipe_builtins
@@ -77,8 +79,7 @@ class Program:
 
     def parameters(self) -> dict[str, Parameter]:
         """Every parameter of the model by path, in the order of the parts."""
-        found: dict[str, Parameter] = {}
-        _collect(self.model, found, set())
+        found = {path: p for path, p in walk_parts(self.model) if isinstance(p, Parameter)}
         for name in self.environment.top.own:
             value = self.environment.top.values[name]
             if isinstance(value, Parameter):
@@ -147,6 +148,7 @@ def _base(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
         *loader_builtins(),
         *recipe_builtins(),
         *parameter_builtins(),
+        load_builtin(),
     ]
     base |= {builtin.name: builtin for builtin in builtins}
     base |= tensor_builtins(tracer)
@@ -165,25 +167,11 @@ def _prelude_data() -> tuple[Datum, ...]:
 
 def _assign(program: Program) -> None:
     """Paths: the model's parts first, then parameters that stand at the top level by their name."""
-    top = program.environment.top
-    if isinstance(top.values.get("model"), Model) and "model" in top.own:
-        assign_paths(top.values["model"], "")
-    for name in top.own:
-        value = top.values[name]
-        if name != "model" and isinstance(value, Parameter | Model | tuple):
-            assign_paths(value, name)
-
-
-def _collect(value: object, found: dict[str, Parameter], seen: set[int]) -> None:
-    if isinstance(value, Parameter):
-        found.setdefault(value.path, value)
-    elif isinstance(value, Model) and id(value) not in seen:
-        seen.add(id(value))
-        for part in value.parts.values():
-            _collect(part, found, seen)
-    elif isinstance(value, tuple):
-        for item in value:
-            _collect(item, found, seen)
+    names = [name for name in program.environment.top.own if name != "model"]
+    values: list[tuple[str, object]] = [(name, program.defined(name)) for name in names]
+    if isinstance(model := program.defined("model"), Model):
+        values.insert(0, ("", model))
+    assign_paths(values)
 
 
 def _read_run(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> Run:
