@@ -140,8 +140,7 @@ class OnnxContraction:
 
     def multiply(self, left: _Tensor, right: _Tensor, needed: str) -> _Tensor:
         """The product of two, whose inner letters are summed."""
-        if left.value.weight and not right.value.weight:
-            # A runtime prepares a weight for the right side of a product.
+        if self.place(right, left) < self.place(left, right):
             left, right = right, left
         step = self.equation.step(left.letters, right.letters, needed)
         batch = self.equation.shape(step.batch)
@@ -166,6 +165,17 @@ class OnnxContraction:
         if type.shape != shape:
             name = self.onnx.reshape(name, shape)
         return self.tensor(name, step.result, left)
+
+    def place(self, tensor: _Tensor, other: _Tensor) -> int:
+        """Where a factor belongs: the lower goes to the left of the product.
+
+        A weight goes to the right, for which runtimes prepare it; else the factor whose own axes
+        come first in the result to the left.  Bits of a row do not depend on how many rows there
+        are, those of a column may depend on how many columns there are.
+        """
+        result = self.equation.result
+        own = [result.find(c) for c in tensor.letters if c in result and c not in other.letters]
+        return min(own, default=len(result)) + (1 + len(result)) * tensor.value.weight
 
     def spread(self, left: _Tensor, right: _Tensor, step: Step) -> _Tensor:
         """The products before they are summed, elementwise."""

@@ -117,6 +117,13 @@ class MatMul(Operation):
             return [Apart(results[0].rank - 1)]
         return [WHOLE]
 
+    def restrict(
+        self, rows: Rows, attributes: Attributes
+    ) -> tuple[tuple[Value, ...], Attributes] | None:
+        """Rows alone: the bits of a column may depend on how many columns are computed."""
+        is_column = rows.axis == rows.result.rank - 1 and rows.inputs[1].type.rank > 1
+        return None if is_column else (rows.inputs, attributes)
+
 
 @operation
 class Einsum(Operation):
@@ -195,19 +202,24 @@ class Einsum(Operation):
     def restrict(
         self, rows: Rows, attributes: Attributes
     ) -> tuple[tuple[Value, ...], Attributes] | None:
-        """An operand that has got the batch has its letter before its own now."""
+        """An operand that has got the batch has its letter before its own now.
+
+        Where axes are summed, only the result's second axis can be reduced, of operands that have
+        the batch themselves: its rows are rows of every product then, as in the whole.
+        """
         text: str = attributes["equation"].replace(" ", "")
-        words, arrow, result = text.partition("->")
-        if (
-            "." in text
-            or not arrow
-            or any(w.count(result[rows.axis]) > 1 for w in words.split(","))
-        ):
+        left, arrow, result = text.partition("->")
+        words = left.split(",")
+        if "." in text or not arrow or any(word.count(result[rows.axis]) > 1 for word in words):
             return None
+        ranks = [value.type.rank for value in rows.inputs]
         changed = [
-            word if value.type.rank == len(word) else f"{result[0]}...{word}"
-            for word, value in zip(words.split(","), rows.inputs, strict=True)
+            word if rank == len(word) else f"{result[0]}...{word}"
+            for word, rank in zip(words, ranks, strict=True)
         ]
+        summed = set(left) - set(result) - {","}
+        if summed and (rows.axis != 1 or changed != words):
+            return None
         return rows.inputs, {**attributes, "equation": ",".join(changed) + "->" + result}
 
 

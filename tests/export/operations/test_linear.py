@@ -190,7 +190,7 @@ def test_einsum_is_numpys(case: tuple[str, list[tuple[int, ...]]]) -> None:
 BATCHED = [
     ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)], [0, 0], "MatMul"),
     ("bij,jk->bik", [(2, 3, 4), (4, 5)], [0, None], "MatMul"),
-    ("jk,bij->bik", [(4, 5), (2, 3, 4)], [None, 0], "Gemm"),
+    ("jk,bij->bik", [(4, 5), (2, 3, 4)], [None, 0], "MatMul"),
     ("btd,hkd->bthk", [(2, 3, 4), (2, 5, 4)], [0, None], "Gemm"),
     ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)], [0, 0], "MatMul"),
     ("xb,yb->xy", [(3, 2), (4, 2)], [1, 1], "MatMul"),
@@ -271,6 +271,58 @@ def test_einsum_for_some_rows() -> None:
     vector = restrict("btd,t->btd", [(batch, 2, 4), (batch, 1, 2)], (batch, 2, 4))
     assert vector == "btd,b...t->btd"
     assert restrict("btt->bt", [(batch, 2, 2)], (batch, 2)) is None
+    # A table that is a factor of a sum would move from one side of the product to the other.
+    assert restrict("bid,td->bti", [(batch, 3, 4), (batch, 2, 4)], (batch, 2, 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bqd,btd->bqt", [(2, 300, 768), (2, 100, 768)]),
+        ("btd,bqd->bqt", [(2, 100, 768), (2, 300, 768)]),
+        ("bhqt,bhtd->bqhd", [(2, 3, 300, 768), (2, 3, 768, 20)]),
+        ("bqd,dk->bqk", [(2, 300, 768), (768, 100)]),
+        ("bqd,bd->bq", [(2, 300, 768), (2, 768)]),
+        ("bd,bqd,d->bq", [(2, 768), (2, 300, 768), (768,)]),
+    ],
+)
+def test_a_row_of_einsum_has_the_bits_of_the_window(
+    equation: str, shapes: list[tuple[int, ...]]
+) -> None:
+    words = equation.partition("->")[0].split(",")
+    letter = equation.partition("->")[2][1]
+    inputs = [values(shape, DType.F32, seed) for seed, shape in enumerate(shapes)]
+    rows = [
+        array.take([7, 7], axis=word.index(letter)) if letter in word else array
+        for word, array in zip(words, inputs, strict=True)
+    ]
+    results = []
+    for tensors in (inputs, rows):
+        axes = [0 if "b" in word else None for word in words]
+        graph, _ = single("einsum", tensors, axes, equation=equation)
+        feeds = {f"x{i}": array for i, array in enumerate(tensors)}
+        results.append(run_onnx(build_model(graph, {}.__getitem__, BuildOptions()), feeds)["y0"])
+    assert results[0][:, [7, 7]].tobytes() == results[1].tobytes()
+
+
+def test_matmul_for_some_rows() -> None:
+    def changed(result: tuple[Any, ...], axis: int, *shapes: tuple[Any, ...]) -> bool:
+        rows = Rows(
+            inputs=tuple(Value(TensorType(DType.F32, shape)) for shape in shapes),
+            input_axes=(None, None),
+            result=TensorType(DType.F32, result),
+            axis=axis,
+            count=2,
+            positions=Value(TensorType(DType.I32, (Batch(), 2))),
+            causal=False,
+        )
+        return all_operations()["matmul"].restrict(rows, {"precision": "f32"}) is not None
+
+    batch = Batch()
+    assert changed((batch, 5, 6), 1, (batch, 2, 3), (3, 6))
+    assert changed((batch, 5), 1, (batch, 2, 3), (3,))
+    # A column: its bits may depend on how many there are.
+    assert not changed((batch, 5, 6), 2, (batch, 5, 3), (batch, 3, 2))
 
 
 def test_einsum_errors() -> None:
