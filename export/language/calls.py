@@ -24,6 +24,7 @@ class CallSite:
     """
 
     __slots__ = (
+        "builtin",
         "callee",
         "context",
         "data",
@@ -46,6 +47,8 @@ class CallSite:
         self.data = data
         self.operator_span = operator_span or span
         self.callee: object = _NOTHING
+        # The callee when it is a builtin that takes as many arguments as there are data.
+        self.builtin: Any = _NOTHING
         self.context = Call(evaluator, "", span)
         self.split = len(data)
         self.names: list[str] = []
@@ -97,6 +100,8 @@ class CallSite:
             {n: d.span for n, d in zip(self.names, self.data[split + 1 :: 2], strict=True)},
         )
         self.callee = callee
+        fits = type(callee) is Builtin and callee.least <= len(self.data) <= callee.most
+        self.builtin = callee if fits else _NOTHING
 
     def _name(self, callee: Any) -> str:
         if isinstance(callee, (Builtin, Function)):
@@ -148,12 +153,27 @@ def compile_call(evaluator: Evaluator, datum: ListDatum, scope: Scope) -> Code:
     count, span, enter = len(data), datum.span, evaluator.enter
     site = CallSite(evaluator, span, data, datum.items[0].span)
     call = site.call
+    only_values = not any(isinstance(item, Keyword) for item in data)
 
     def run(frame: Slots) -> object:
-        callee = operator(frame)
-        # Most calls are of functions with plain parameters, which need no sorting of arguments.
-        if type(callee) is Function and callee.arity == count:
-            return enter(callee, [callee.frame, *arguments(frame), *callee.spare], span)
+        callee: Any = operator(frame)
+        # Most calls are of functions with plain parameters and of builtins without keywords: their
+        # arguments need no sorting.
+        if type(callee) is Function:
+            if callee.arity == count:
+                return enter(callee, [callee.frame, *arguments(frame), *callee.spare], span)
+        elif callee is site.builtin and only_values:
+            evaluator.steps_left -= 1
+            if evaluator.steps_left < 0:
+                evaluator.out_of_steps(span)
+            # The site may be used for another callee while the arguments are evaluated.
+            context = site.context
+            values = arguments(frame)
+            try:
+                return callee.function(context, values, _NO_KEYWORDS)
+            except SexpgpuError as error:
+                error.span = error.span or span
+                raise
         return call(callee, arguments(frame))
 
     return run

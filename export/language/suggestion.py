@@ -7,12 +7,19 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, names: Iterable[str], prefix: str = "") -> str | None:
-    """A question with up to three of `names` that are close to `word`, or None.
+    """A question with the names that are closest to `word`, three at most, or None.
 
     `prefix` is put before every name shown, such as the colon of keywords.
     """
     # A word of many thousand characters is compared by its beginning: difflib takes square time.
-    close = difflib.get_close_matches(word[:64], sorted(set(names)), n=3, cutoff=0.6)
+    word = word[:64]
+    close = difflib.get_close_matches(word, sorted(set(names)), n=3, cutoff=0.6)
     if not close:
         return None
-    return "did you mean " + " or ".join([f"`{prefix}{name}`" for name in close]) + "?"
+    best = _likeness(word, close[0])
+    likely = [name for name in close if _likeness(word, name) > best - 0.1]
+    return "did you mean " + " or ".join([f"`{prefix}{name}`" for name in likely]) + "?"
+
+
+def _likeness(word: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, name, word).ratio()
