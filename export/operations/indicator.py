@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import INTEGERS, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

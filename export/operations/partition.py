@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import Array, Batch, Dimension, TensorType, format_shape
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
@@ -183,6 +184,7 @@ class Split(AlongAxis):
         "Lengths of parts are 0 or more, and their sum is the length of the axis.",
         "The batch is split only into equal parts, and their number divides its multiple.",
         "There are at most 65,536 parts.",
+        "`x` has the axis.",
     )
     example = ("(split (tensor (list 1 2 3 4)) 2)", "(list [1 2] [3 4])")
     gives_list = True

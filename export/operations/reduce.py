@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import BOOLEANS, FLOATS, NUMBERS, Array, Batch, DType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue

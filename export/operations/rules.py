@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
+
 from sexpgpu.export.graph.types import (
     Array,
     Batch,

@@ -42,7 +42,7 @@ class Slice(Operation):
         Attribute("to", Kind.INTEGER, None),
         Attribute("step", Kind.INTEGER, 1),
     )
-    constraints = ("The step is not 0.", "The axis is not the batch.")
+    constraints = ("The step is not 0.", "The axis is not the batch.", "`x` has the axis.")
     example = ("(slice (tensor (list 1 2 3 4)) :from 1 :to -1)", "[2 3]")
     moves_data = True
 

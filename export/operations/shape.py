@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import (
     Array,
@@ -166,7 +167,7 @@ class Permutation(Operation):
         results: Sequence[TensorType],
     ) -> Sequence[str]:
         order = self.order(inputs[0].type.rank, attributes)
-        if not order:
+        if order == tuple(range(len(order))):
             return [inputs[0].name]
         return [onnx.add("Transpose", inputs[0].name, perm=list(order))]
 

@@ -24,7 +24,7 @@ class Kind(enum.StrEnum):
     STRING = "string"  # str
     DTYPE = "dtype"  # DType
     INTEGERS = "list of whole numbers"  # tuple[int, ...]; one number stands for a list of it
-    SHAPE = "list of dimensions"  # tuple[int | Batch, ...]
+    SHAPE = "list of dimensions"  # tuple[int | Batch, ...]; one dimension stands for a list of it
     ARRAY = "constant"  # NumPy array
     GRAPH = "function"  # Graph, the body of a scan
     NAMES = "list of names"  # tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import FLOATS, Array, Batch, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
@@ -46,7 +47,11 @@ class Variance(Reduction):
         return results
 
     def compute(self, x: Array, axes: tuple[int, ...], attributes: Attributes) -> Array:
-        return np.asarray(np.var(x, axis=axes, ddof=attributes["correction"], keepdims=True))
+        distance = x - np.mean(x, axis=axes, keepdims=True)
+        total = np.sum(distance * distance, axis=axes, keepdims=True)
+        count = np.prod([x.shape[axis] for axis in axes], dtype=int)
+        # As NumPy: a division by 0 where the records are no more than the correction.
+        return np.asarray(total / x.dtype.type(max(count - attributes["correction"], 0)))
 
     def reduce(
         self, onnx: Lowering, x: OnnxValue, axes: tuple[int, ...], keep: int, attributes: Attributes

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.operations import creation
 from support.arrays import DTYPES, OPSETS, SEEDS, assert_same, batch_axis_of, shapes

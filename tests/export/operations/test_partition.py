@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sexpgpu.export.graph.graph import Graph, Value, make_node
 from sexpgpu.export.graph.types import Batch, DType, Shape, TensorType
 from sexpgpu.export.operations.operation import WHOLE, all_operations
@@ -148,3 +149,4 @@ def test_split_refuses() -> None:
     many = np.zeros((0, 1), np.float32)
     error_of("E-VALUE-001", "split", [many], parts=(65_537,), axis=0)  # split 4
     error_of("E-VALUE-001", "split", [many], parts=(0,) * 65_537, axis=0)  # split 4
+    error_of("E-VALUE-001", "split", [x], parts=(1,), axis=2)  # split 5

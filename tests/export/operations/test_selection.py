@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sexpgpu.export.graph.types import DType
+from sexpgpu.export.graph.types import Batch, DType
 from sexpgpu.schemas.errors import SexpgpuError
 from support.arrays import (
     DTYPES,
@@ -50,7 +50,8 @@ def test_slice_against_onnx(
 def test_slice_refuses() -> None:
     x = np.zeros((2, 3), np.float32)
     error_of("E-VALUE-001", "slice", [x], step=0)  # slice 1
-    error_of("E-VALUE-001", "slice", [x], axis=2)
+    error_of("E-VALUE-001", "slice", [x], axis=2)  # slice 3
+    error_of("E-SHAPE-002", "slice", [x], to=Batch())
     with pytest.raises(SexpgpuError) as caught:  # slice 2
         single("slice", [x], [0], **{"from": 0, "to": 1})
     assert caught.value.code == "E-SHAPE-002"

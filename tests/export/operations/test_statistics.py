@@ -80,7 +80,9 @@ def test_logsumexp(
 ) -> None:
     shape, axes, keep = case
     x = random_array(seed, dtype, shape, special=special)
-    x = np.asarray(np.where(np.isfinite(x) & (x > 3), 1000 * x, x).astype(x.dtype))
+    # Some far beyond what exp can take.
+    with np.errstate(invalid="ignore"):
+        x = np.asarray(np.where(x > 3, x * x.dtype.type(1000), x))
     batch = batch_axis_of(data, shape)
     (result,) = check("logsumexp", [x], [batch], axis=axes, keep=keep, opset=opset)
 
