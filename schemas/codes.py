@@ -96,7 +96,9 @@ CODES: dict[str, Explanation] = {
         "calls itself twice.",
     ),
     "E-LIMIT-003": Explanation(
-        "a list is too long", "Lists may have a million elements. A large array is a tensor."
+        "a list or a string is too long",
+        "Lists may have a million elements, and strings a million characters. A large array is a "
+        "tensor.",
     ),
     "E-LIMIT-004": Explanation(
         "the graph is too large",
@@ -291,6 +293,37 @@ CODES: dict[str, Explanation] = {
     "E-INSPECT-001": Explanation(
         "nothing that sexpgpu knows",
         "`inspect` shows checkpoints, exports, model.json, safetensors and ONNX files.",
+    ),
+    # Serving
+    "E-SERVE-001": Explanation(
+        "another process serves the socket",
+        "Something answers at this path. Stop it, or choose another path.",
+    ),
+    "E-SERVE-002": Explanation(
+        "the path holds something that is no socket",
+        "`serve` replaces a socket that a stopped process left behind, and nothing else.",
+    ),
+    "E-SERVE-003": Explanation(
+        "the socket cannot be made",
+        "The folder is missing or cannot be written, or the path is longer than the system takes "
+        "(107 bytes).",
+    ),
+    "E-CALL-010": Explanation(
+        "a call does not fit the model",
+        "The inputs are not those that the model takes: a name, a shape, a dtype or a value.",
+    ),
+    "E-CLIENT-001": Explanation(
+        "no server answers",
+        "Nothing listens on the socket, or it closed the connection. Start one with "
+        "`sexpgpu serve`.",
+    ),
+    "E-CLIENT-002": Explanation(
+        "the server refused the call", "The server's own message is shown."
+    ),
+    "E-DEVICE-001": Explanation(
+        "the device cannot be used",
+        "The message names the library that is missing and how to install it; `sexpgpu doctor` "
+        "shows what this machine can run.",
     ),
     "E-INTERNAL-001": Explanation(
         "a fault of sexpgpu itself",

@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": "Say what an error code means and how to mend it.",
     "export": "Write a model and its weights as a portable ONNX artifact.",
     "init": "Write a checkpoint of a program's initial weights.",
+    "serve": "Serve a model behind a Unix socket.",
     "inspect": "Show what a checkpoint, an export or an ONNX file holds.",
 }
 

@@ -1,0 +1,98 @@
+"""An ONNX Runtime session on a device, deterministic, its weights taken from where they are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime as ort
+
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.serve.hosted import Hosted
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a model runs: `cpu`, or `cuda` and which; `note` says why `auto` took it."""
+
+    kind: str
+    index: int = 0
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index}" if self.kind == "cuda" else "cpu"
+
+
+def choose_device(wanted: str) -> Device:
+    """The device that `--device` means.  Raises E-DEVICE-001 where CUDA cannot be used."""
+    from sexpgpu.serve.cuda import why_no_cuda
+
+    kind, _, index = wanted.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and (kind != "cuda" or not index.isdecimal())):
+        raise SexpgpuError(
+            "E-USAGE-001",
+            f"there is no device `{wanted}`",
+            expected="auto, cpu, cuda or cuda:N",
+            exit_code=2,
+        )
+    if kind == "cpu":
+        return Device("cpu")
+    obstacle = why_no_cuda(int(index or 0))
+    if obstacle is None:
+        return Device("cuda", int(index or 0))
+    if kind == "auto":
+        return Device("cpu", note=obstacle.message)
+    raise obstacle
+
+
+def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceSession:
+    """Loads the model; its weights go to the device once, and mapped pages are let go.
+
+    Raises E-DEVICE-001 where the device was not taken, E-VERIFY-002 where the file is refused.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    if threads > 1:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    kept = [ort.OrtValue.ortvalue_from_numpy(array) for array in hosted.weights.values()]
+    if kept:
+        options.add_external_initializers(list(hosted.weights), kept)
+    try:
+        session = ort.InferenceSession(
+            str(hosted.model) if isinstance(hosted.model, Path) else hosted.model,
+            options,
+            providers=_providers(device),
+        )
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise SexpgpuError(
+            "E-VERIFY-002", "ONNX Runtime refuses the model", came=reason, place=hosted.place
+        ) from None
+    if device.kind == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+        raise SexpgpuError(
+            "E-DEVICE-001",
+            "ONNX Runtime fell back from CUDA",
+            came=", ".join(session.get_providers()),
+            help="`sexpgpu doctor` says what is missing",
+        )
+    hosted.release()
+    return session
+
+
+def _providers(device: Device) -> list[Any]:
+    if device.kind == "cpu":
+        return ["CPUExecutionProvider"]
+    cuda = {
+        "device_id": device.index,
+        "use_tf32": "0",
+        "cudnn_conv_algo_search": "DEFAULT",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+    return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]

@@ -1,0 +1,123 @@
+"""`sexpgpu serve`: a model behind a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from sexpgpu.schemas.errors import SexpgpuError
+
+if TYPE_CHECKING:
+    from sexpgpu.serve.host import Loaded
+
+
+@click.command(name="serve")
+@click.argument("operand")
+@click.option("--socket", "path", metavar="PATH", required=True, help="Where clients connect.")
+@click.option("--device", default="auto", metavar="auto|cpu|cuda[:N]")
+@click.option("--batch", type=click.IntRange(1, 4096), default=8, help="Calls that run together.")
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Only this output.")
+@click.option("--at", is_flag=True, help="One position a record: adds the input `at`.")
+@click.option("--precision", type=click.Choice(["f32", "bf16"]), help="Of the products.")
+@click.option("--trained", is_flag=True, help="The trained weights, not their averages.")
+@click.option("--threads", type=click.IntRange(1, 256), default=1, help="Of one run.")
+@click.option("--mode", default="0600", metavar="OCTAL", help="The socket's permissions.")
+@click.option("--dim", "dimensions", multiple=True, metavar="NAME=N", help="Of an ONNX file.")
+@click.option("--log-json", is_flag=True, help="A line of JSON on stderr for every event.")
+def command(
+    operand: str,
+    path: str,
+    device: str,
+    batch: int,
+    outputs: tuple[str, ...],
+    at: bool,
+    precision: str | None,
+    trained: bool,
+    threads: int,
+    mode: str,
+    dimensions: tuple[str, ...],
+    log_json: bool,
+) -> None:
+    """Serve a checkpoint or its location, a directory that export wrote, or an ONNX file."""
+    from sexpgpu.serve.signals import StopSignals
+
+    permissions = _mode(mode)
+    fixed = dict(_dimension(text) for text in dimensions)
+    stop = StopSignals(lambda: place.remove())
+    from pathlib import Path
+
+    from sexpgpu.serve.endpoint import Endpoint
+    from sexpgpu.serve.host import greeting, load_operand
+    from sexpgpu.serve.hosted import Shaping
+    from sexpgpu.serve.server import Server
+
+    place = Endpoint(Path(path), permissions)
+    shaping = Shaping(outputs, at, precision, trained, fixed)  # type: ignore[arg-type]
+    loaded = load_operand(operand, shaping, device=device, batch=batch, threads=threads)
+    listener = place.listen()
+    server = Server(loaded.engine, loaded.plan, greeting(loaded), listener, stop.wake)
+    if log_json:
+        server.log = _log
+    stop.on_stop = server.stop
+    stop.ready()
+    for line in _lines(loaded, path):
+        click.echo(line)
+    sys.stdout.flush()
+    try:
+        server.serve()
+    finally:
+        place.remove()
+    number = stop.number or signal.SIGTERM
+    calls, runs = server.calls, server.runs
+    click.echo(
+        f"sexpgpu serve: stopped by {signal.Signals(number).name}, "
+        f"{calls} call{'s' if calls != 1 else ''} in {runs} run{'s' if runs != 1 else ''}",
+        err=True,
+    )
+    sys.stderr.flush()
+    os._exit(128 + number)
+
+
+def _lines(loaded: Loaded, path: str) -> list[str]:
+    hosted = loaded.hosted
+    lines = [f"serving {hosted.place} on {path}, up to {loaded.plan.limit} a call"]
+    for label, specs in (("inputs", hosted.inputs), ("outputs", hosted.outputs)):
+        lines += [f"  {label if i == 0 else '':<7} {spec}" for i, spec in enumerate(specs)]
+    if hosted.obstacle:
+        lines.append(f"  batch   one call at a time: {hosted.obstacle}")
+    else:
+        lines.append(f"  batch   {loaded.plan.describe()}")
+    note = f" ({loaded.device.note})" if loaded.device.note else ""
+    lines.append(f"  device  {loaded.device}{note}")
+    return lines
+
+
+def _log(event: str, facts: dict[str, object]) -> None:
+    print(json.dumps({"time": time.time(), "event": event, **facts}), file=sys.stderr, flush=True)
+
+
+def _mode(text: str) -> int:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o777:
+        raise SexpgpuError(
+            "E-USAGE-001", f"`{text}` is no file mode", expected="such as 0600", exit_code=2
+        )
+    return mode
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value.isdecimal() or int(value) < 1:
+        raise SexpgpuError(
+            "E-USAGE-001", f"`{text}` fixes no dimension", expected="--dim NAME=N", exit_code=2
+        )
+    return name, int(value)
