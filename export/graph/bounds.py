@@ -22,8 +22,8 @@ _PASSING = frozenset(
         "split",
     ]
 )
-#: Operations that hand on the numbers of every operand.
-_JOINING = frozenset(("concat", "stack"))
+#: Operations that hand on the numbers of every operand, but for the condition of `where`.
+_JOINING = {"concat": 0, "stack": 0, "where": 1}
 
 
 def index_bounds(graph: Graph) -> dict[str, int]:
@@ -42,7 +42,8 @@ def index_bounds(graph: Graph) -> dict[str, int]:
         if name in _PASSING or name in _JOINING:
             known = [limits[result] for result in node.results if result in limits]
             if known:
-                for value in node.inputs if name in _JOINING else node.inputs[:1]:
+                handed = node.inputs[_JOINING[name] :] if name in _JOINING else node.inputs[:1]
+                for value in handed:
                     limit(value, min(known))
         elif name in ("take", "take-along"):
             length = node.inputs[0].type.shape[attributes["axis"]]

@@ -210,16 +210,24 @@ class Einsum(Operation):
         text: str = attributes["equation"].replace(" ", "")
         left, arrow, result = text.partition("->")
         words = left.split(",")
-        if "." in text or not arrow or any(word.count(result[rows.axis]) > 1 for word in words):
+        named = "." not in text
+        if not arrow or (named and any(word.count(result[rows.axis]) > 1 for word in words)):
             return None
-        ranks = [value.type.rank for value in rows.inputs]
-        changed = [
-            word if rank == len(word) else f"{result[0]}...{word}"
-            for word, rank in zip(words, ranks, strict=True)
+        has_got = [
+            type.rank != len(word)
+            if "." not in word
+            else axis is not None and type.shape[axis] != rows.count
+            for word, type, axis in zip(
+                words, [value.type for value in rows.inputs], rows.input_axes, strict=True
+            )
         ]
-        summed = set(left) - set(result) - {","}
-        if summed and (rows.axis != 1 or changed != words):
+        if set(left) - set(result) - set(",.") and (rows.axis != 1 or any(has_got)):
             return None
+        batch = f"{result[0]}..." if result[0] != "." else "..."
+        changed = [
+            batch + word if got and "." not in word else word
+            for word, got in zip(words, has_got, strict=True)
+        ]
         return rows.inputs, {**attributes, "equation": ",".join(changed) + "->" + result}
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from sexpgpu.export.graph.axes import batch_axes
 from sexpgpu.export.graph.graph import Attributes, Graph, Node, Rewriter, Value, make_node
 from sexpgpu.export.graph.types import Batch, Dimension, DType, TensorType, format_shape
 from sexpgpu.export.operations.operation import Apart, Causal, Rows, all_operations
@@ -95,44 +98,83 @@ def _plan(graph: Graph) -> dict[Node, _Restriction]:
 
 
 def _restriction(node: Node, axis: int, results: list[Value]) -> _Restriction | None:
-    """How the node would be restricted to rows; None where it cannot be."""
-    if any(_batch_axis(value.type) is None or value.type.shape[axis] == 1 for value in results):
+    """How the node would be restricted to rows; None where it cannot be, or would gain nothing."""
+    types = [value.type for value in results]
+    if any(_batch_axis(type) is None for type in types) or types[0].shape[axis] in range(
+        _COPIES + 1
+    ):
         return None
-    input_axes: list[int | None] = []
+    found = _input_axes(node, axis, results)
+    if found is None:
+        return None
+    restriction = _Restriction(axis, *found)
+    trial = [
+        value if reduced is None else Value(_reduced(value.type, reduced, types[0]))
+        for value, reduced in zip(node.inputs, restriction.input_axes, strict=True)
+    ]
+    positions = Value(TensorType(DType.I32, (Batch(), _COPIES)), name=INPUT)
+    changed = _apply(node, restriction, trial, positions)
+    return restriction if changed and _is_sound(node, restriction, results, *changed) else None
+
+
+def _input_axes(
+    node: Node, axis: int, results: list[Value]
+) -> tuple[tuple[int | None, ...], bool] | None:
+    """For each operand its axis that is the results' `axis`, position for position, or None; and
+    whether another is read in causal order.  None where no operand has such an axis."""
+    axes: list[int | None] = []
     causal = False
     for operand, type in enumerate(node.input_types):
-        found = None
+        own: list[int] = []
         for candidate in range(type.rank):
             fates = node.operation.axis_rule(
                 operand, candidate, node.input_types, node.attributes, node.result_types
             )
             relevant = [fates[value.index] for value in results]
             if all(fate == Apart(axis) for fate in relevant):
-                found = candidate
-            elif Causal(axis) in relevant:
-                causal = True
-        input_axes.append(found)
-    if all(found is None for found in input_axes):
-        return None
-    restriction = _Restriction(axis, tuple(input_axes), causal)
-    trial = [
-        value if found is None else Value(_reduced(value.type, found, results[0].type, axis))
-        for value, found in zip(node.inputs, input_axes, strict=True)
-    ]
-    positions = Value(TensorType(DType.I32, (Batch(), _COPIES)), name=INPUT)
-    changed = _apply(node, restriction, trial, positions)
-    if changed is None:
-        return None
+                own.append(candidate)
+            causal = causal or Causal(axis) in relevant
+        if len(own) > 1 or (own and not _can_have_rows(type, own[0], results[0].type)):
+            return None
+        axes.append(own[0] if own else None)
+    return None if all(found is None for found in axes) else (tuple(axes), causal)
+
+
+def _can_have_rows(type: TensorType, axis: int, result: TensorType) -> bool:
+    """Whether each record can have rows of its own: the batch is there once, or there is room."""
+    if batch_axes(type):
+        return _batch_axis(type) is not None
+    return type.rank < result.rank or (axis > 0 and type.shape[0] == 1)
+
+
+def _is_sound(
+    node: Node,
+    restriction: _Restriction,
+    results: list[Value],
+    inputs: tuple[Value, ...],
+    attributes: Attributes,
+) -> bool:
+    """Whether the restricted node makes the rows of the results, each record's by its own."""
+    types = [value.type for value in inputs]
     try:
-        types = node.operation.infer_checked([v.type for v in changed[0]], changed[1])
+        made = node.operation.infer_checked(types, attributes)
     except SexpgpuError:
-        return None
+        return False
     for value in results:
         shape = list(value.type.shape)
-        shape[axis] = _COPIES
-        if types[value.index] != value.type.with_shape(shape):
-            return None
-    return restriction
+        shape[restriction.axis] = _COPIES
+        if made[value.index] != value.type.with_shape(shape):
+            return False
+    for operand, axis in enumerate(restriction.input_axes):
+        if axis is None:
+            continue
+        # Records have rows of other positions, so that none may read another's.
+        batch = _batch_axis(types[operand])
+        assert batch is not None
+        fates = node.operation.axis_rule(operand, batch, types, attributes, made)
+        if any(fates[v.index] != Apart(v.type.shape.index(Batch())) for v in results):
+            return False
+    return True
 
 
 def _apply(
@@ -152,11 +194,11 @@ def _apply(
 
 def _batch_axis(type: TensorType) -> int | None:
     """The one axis that is the batch; None where there is none, several, or a multiple."""
-    axes = [axis for axis, d in enumerate(type.shape) if isinstance(d, Batch)]
+    axes = batch_axes(type)
     return axes[0] if len(axes) == 1 and type.shape[axes[0]] == Batch() else None
 
 
-def _reduced(type: TensorType, axis: int, result: TensorType, result_axis: int) -> TensorType:
+def _reduced(type: TensorType, axis: int, result: TensorType) -> TensorType:
     """The type of an operand's rows.
 
     An operand that no record has of its own gets the batch: it is aligned to the result's rank.
@@ -179,7 +221,7 @@ class _Builder:
         self.rows: dict[Value, Value] = {}
         self.gathered: dict[tuple[Value, int, int], Value] = {}
         self.at = Value(TensorType(DType.I32, (Batch(),)), name=INPUT)
-        column = self.add("unsqueeze", self.at, axis=(1,))
+        column = self.add("unsqueeze", self.inside(), axis=(1,))
         self.positions = self.add("concat", *[column] * _COPIES, axis=1)
         self.indices = self.add("unsqueeze", self.positions, axis=(2,))
 
@@ -200,11 +242,18 @@ class _Builder:
             outputs=outputs,
         )
 
+    def inside(self) -> Value:
+        """`at`, a negative one replaced by one past the end: it must stop a call and not count from
+        the end, as what reads it otherwise would."""
+        length = next(iter(self.graph.outputs.values())).type.shape[1]
+        zero, end = (self.add("constant", value=np.asarray(n, np.int32)) for n in (0, length))
+        return self.add("where", self.add("<", self.at, zero), end, self.at)
+
     def restrict(self, node: Node, restriction: _Restriction) -> None:
         inputs = [
             self.rewriter[value]
             if axis is None
-            else self.operand(value, axis, node.results[0].type, restriction.axis)
+            else self.operand(value, axis, node.results[0].type)
             for value, axis in zip(node.inputs, restriction.input_axes, strict=True)
         ]
         changed = _apply(node, restriction, inputs, self.positions)
@@ -213,7 +262,7 @@ class _Builder:
         self.rewriter.nodes.append(new)
         self.rows.update(zip(node.results, new.results, strict=True))
 
-    def operand(self, value: Value, axis: int, result: TensorType, result_axis: int) -> Value:
+    def operand(self, value: Value, axis: int, result: TensorType) -> Value:
         """The rows of an operand, with the batch even where it had none."""
         if _batch_axis(value.type) is not None:
             return self.row(value, axis)
@@ -223,8 +272,8 @@ class _Builder:
             # [before…, batch, copies, after…] to [batch, 1…, before…, copies, after…]
             order = [axis, *range(axis), *range(axis + 1, taken.type.rank)]
             moved = self.add("permute", taken, axes=tuple(order))
-            shape = _reduced(value.type, axis, result, result_axis).shape
             # The result's first axis is the batch, which this operand had 1 or nothing for.
+            shape = _reduced(value.type, axis, result).shape
             self.gathered[key] = self.add("reshape", moved, shape=shape)
         return self.gathered[key]
 
@@ -234,8 +283,7 @@ class _Builder:
             return self.rows[value]
         key = (value, axis, value.type.rank)
         if key not in self.gathered:
-            batch = _batch_axis(value.type)
-            assert batch is not None
+            batch = value.type.shape.index(Batch())
             rank = value.type.rank
             order = [batch, axis, *(i for i in range(rank) if i not in (batch, axis))]
             whole = self.rewriter[value]
@@ -249,6 +297,6 @@ class _Builder:
         return self.gathered[key]
 
     def add(self, name: str, *inputs: Value, **attributes: object) -> Value:
-        node = make_node(all_operations()[name], inputs, attributes)
+        node = make_node(all_operations()[name], inputs, attributes, scope=INPUT)
         self.rewriter.nodes.append(node)
         return node.results[0]

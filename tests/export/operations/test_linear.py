@@ -271,6 +271,11 @@ def test_einsum_for_some_rows() -> None:
     vector = restrict("btd,t->btd", [(batch, 2, 4), (batch, 1, 2)], (batch, 2, 4))
     assert vector == "btd,b...t->btd"
     assert restrict("btt->bt", [(batch, 2, 2)], (batch, 2)) is None
+    # `...` takes the batch in.
+    same = restrict("...d,ed->...e", [(batch, 2, 4), (5, 4)], (batch, 2, 5))
+    assert same == "...d,ed->...e"
+    table = restrict("...d,td->...td", [(batch, 4), (batch, 2, 4)], (batch, 2, 4))
+    assert table == "...d,...td->...td"
     # A table that is a factor of a sum would move from one side of the product to the other.
     assert restrict("bid,td->bti", [(batch, 3, 4), (batch, 2, 4)], (batch, 2, 3)) is None
 
