@@ -43,12 +43,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def demo(arguments: Sequence[str]) -> int:
-    """Exports an example and shows what was written."""
+    """Exports MiniLM, a sentence encoder, with its real weights, and shows what was written."""
     set_up()
     shutil.rmtree(BUILD / "demo", ignore_errors=True)
-    _sexpgpu("init", "examples/tiny.sx", "--checkpoint-dir", "build/demo/tiny-run")
-    _sexpgpu("export", "--checkpoint", "build/demo/tiny-run", "-o", "build/demo/tiny-model")
-    _sexpgpu("inspect", "build/demo/tiny-model")
+    _show("python", "-m", "sexpgpu.tools.fetch_models", "minilm")
+    _show("sexpgpu", "export", "examples/minilm.sx", "-o", "build/demo/minilm")
+    _show("sexpgpu", "inspect", "build/demo/minilm")
     return 0
 
 
@@ -109,9 +109,10 @@ def _run(program: str, *arguments: str | Path) -> int:
     return subprocess.run([PROGRAMS / program, *arguments], cwd=ROOT).returncode
 
 
-def _sexpgpu(*arguments: str) -> None:
-    print("\n$ sexpgpu " + " ".join(arguments), flush=True)
-    subprocess.run([PROGRAMS / "sexpgpu", *arguments], cwd=ROOT, check=True)
+def _show(program: str, *arguments: str) -> None:
+    """Runs a command of the environment, written out above what it prints."""
+    print("\n$ " + " ".join([program, *arguments]), flush=True)
+    subprocess.run([PROGRAMS / program, *arguments], cwd=ROOT, check=True)
 
 
 def _refuse(message: str) -> int:

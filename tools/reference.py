@@ -18,14 +18,14 @@ import click
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.language.arithmetic import number_builtins
 from sexpgpu.export.language.data import ListDatum, write
+from sexpgpu.export.language.declarations import parameter_builtins
 from sexpgpu.export.language.library import general_builtins
 from sexpgpu.export.language.lists import list_builtins
 from sexpgpu.export.language.loaders import loader_builtins
 from sexpgpu.export.language.loading import load_builtin
-from sexpgpu.export.language.declarations import parameter_builtins
 from sexpgpu.export.language.plists import plist_builtins
 from sexpgpu.export.language.reader import read
-from sexpgpu.export.language.run import recipe_builtins
+from sexpgpu.export.language.recipes import recipe_builtins
 from sexpgpu.export.language.strings import string_builtins
 from sexpgpu.export.language.syntax import USAGE
 from sexpgpu.export.language.tracing import Tracer
@@ -95,7 +95,7 @@ def _operation_entry(operation: Operation, builtins: Mapping[str, object]) -> It
     if operation.constraints:
         yield ""
         yield from (f"{i}. {rule}" for i, rule in enumerate(operation.constraints, 1))
-    yield "\n" + _lisp(f"{expression}\n; {shown}")
+    yield "\n" + _lisp(f"{expression}\n;=> {shown}")
 
 
 def _usage(operation: Operation, builtins: Mapping[str, object]) -> str:

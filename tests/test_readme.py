@@ -1,0 +1,85 @@
+"""The README's commands do what it says, one after the other, in a directory of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sexpgpu.tools import develop
+
+ROOT = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SET_UP = "python3 tools/develop.py "
+
+
+def _blocks() -> list[tuple[str, str]]:
+    return _BLOCK.findall((ROOT / "README.md").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """What each block of commands printed, errors too, and what the README shows of it."""
+    here = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "examples", here / "examples")
+    programs = here / "bin"
+    programs.mkdir()
+    for name, words in (("sexpgpu", "-m sexpgpu.tools.cli "), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+        (programs / name).chmod(0o755)
+    path = [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path),
+        "COLUMNS": "100",
+    }
+    found: list[tuple[str, str]] = []
+    blocks = _blocks()
+    for (kind, text), (next_kind, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if kind not in ("sh", "python") or text.startswith(_SET_UP):
+            continue
+        command = ["sh", "-ec", text] if kind == "sh" else [sys.executable, "-c", text]
+        done = subprocess.run(
+            command,
+            cwd=here,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
+        if kind == "python":
+            shown = "".join(f"{line}\n" for line in re.findall(r"\)  # (.*)$", text, re.MULTILINE))
+        found.append((done.stdout, shown if kind == "python" or next_kind == "text" else ""))
+    return found
+
+
+def test_every_command_prints_what_is_shown(outputs: list[tuple[str, str]]) -> None:
+    assert len(outputs) >= 7
+    for printed, shown in outputs:
+        assert shown
+        assert _pattern(shown).fullmatch(printed), f"shown:\n{shown}\nprinted:\n{printed}"
+
+
+def _pattern(shown: str) -> re.Pattern[str]:
+    """`…` stands for any number of lines on a line by itself, else for the rest of the line."""
+    lines = []
+    for line in shown.rstrip("\n").split("\n"):
+        if line.strip() == "…":
+            lines.append(r"(?:.*\n)*?")
+        else:
+            lines.append(".*".join(map(re.escape, line.split("…"))) + r"\n")
+    return re.compile("".join(lines) + r"(?:.*\n)*" if "…" in shown else "".join(lines))
+
+
+def test_the_commands_that_set_up_exist() -> None:
+    set_ups = [text for kind, text in _blocks() if kind == "sh" and text.startswith(_SET_UP)]
+    assert [text.removeprefix(_SET_UP) for text in set_ups] == ["demo\n", "test\n"]
+    assert (ROOT / "tools" / "develop.py").is_file()
+    assert all(hasattr(develop, text.removeprefix(_SET_UP).strip()) for text in set_ups)
