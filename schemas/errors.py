@@ -14,10 +14,14 @@ from sexpgpu.schemas.codes import CODES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A named text that spans point into."""
+    """A named text that spans point into.
+
+    `library` says that it is part of the language, and none of the user's own files.
+    """
 
     name: str
     text: str
+    library: bool = False
     _lines: list[str] = field(default_factory=list, init=False, repr=False)
 
     def line(self, number: int) -> str:
@@ -85,37 +89,48 @@ class SexpgpuError(Exception):
     def __str__(self) -> str:
         return f"error[{self.code}]: {self.message}"
 
+    @property
+    def user_span(self) -> Span | None:
+        """Where the user can mend it: the innermost place in a file of their own.
+
+        What goes wrong inside a layer of the language is shown at the call of that layer.
+        """
+        spans = [self.span, *(frame.span for frame in self.frames)]
+        own = (span for span in spans if span is not None and not span.source.library)
+        return next(own, self.span)
+
     def render(self) -> str:
         """The whole message, several lines, as it is printed on stderr."""
         lines = [str(self)]
         gutter = " "
-        if self.span is not None:
-            number = str(self.span.line)
+        span, notes = self.user_span, self.notes
+        if span is not None:
+            number = str(span.line)
             gutter = " " * (len(number) + 1)
-            text, column = _window(self.span.source.line(self.span.line), self.span.column)
-            width = max(1, min(self.span.width, len(text) - column + 1))
-            lines.append(f"{gutter[1:]}--> {self.span}")
+            text, column = _window(span.source.line(span.line), span.column)
+            width = max(1, min(span.width, len(text) - column + 1))
+            lines.append(f"{gutter[1:]}--> {span}")
             lines.append(f"{gutter}|")
             lines.append(f"{number} | {text}")
             lines.append(f"{gutter}| {' ' * (column - 1)}{'^' * width}")
         elif self.place is not None:
             lines.append(f"{gutter}--> {self.place}")
+        if self.span is not span and self.span is not None:
+            notes = [_inside(self.span, self.frames), *notes]
         for label, value in (("came", self.came), ("expected", self.expected), ("help", self.help)):
             if value is not None:
                 lines.append(f"{gutter}= {label}: {_indent(value, len(gutter) + len(label) + 4)}")
-        lines.extend(f"{gutter}= note: {_indent(note, len(gutter) + 8)}" for note in self.notes)
+        lines.extend(f"{gutter}= note: {_indent(note, len(gutter) + 8)}" for note in notes)
         lines.extend(_stack(self.frames, gutter))
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, object]:
         """The same as plain data, for `--json`."""
         data: dict[str, object] = {"code": self.code, "message": self.message}
-        if self.span is not None:
-            data |= {
-                "file": self.span.source.name,
-                "line": self.span.line,
-                "column": self.span.column,
-            }
+        if (span := self.user_span) is not None:
+            data |= {"file": span.source.name, "line": span.line, "column": span.column}
+        if self.span is not None and self.span is not span:
+            data["inside"] = str(self.span)
         if self.place is not None:
             data["place"] = self.place
         for name in ("came", "expected", "help"):
@@ -124,12 +139,24 @@ class SexpgpuError(Exception):
         if self.notes:
             data["notes"] = self.notes
         if self.frames:
-            data["stack"] = [{"name": f.name, "at": str(f.span)} for f in self.frames]
+            data["stack"] = [
+                {"name": frame.name, "at": str(frame.span) if frame.span else None}
+                for frame in self.frames
+            ]
         return data
 
 
 _LINE_LIMIT = 160
 _STACK_LIMIT = 12
+_SNIPPET_LIMIT = 60
+
+
+def _inside(span: Span, frames: list[Frame]) -> str:
+    """Where in the language itself it went wrong: "in `linear`, prelude.sx:8:13: (matmul …)"."""
+    start = span.column - 1
+    text = span.source.line(span.line)[start : start + span.width]
+    shown = text if len(text) <= _SNIPPET_LIMIT else text[:_SNIPPET_LIMIT] + "…"
+    return f"it went wrong in `{frames[0].name}`, at {span}: {shown}"
 
 
 def _window(text: str, column: int) -> tuple[str, int]:

@@ -51,6 +51,10 @@ class Position:
 _SERIAL = itertools.count()
 
 
+def next_serial() -> int:
+    """A number above the serials of all nodes made so far, and below those made from now on."""
+    return next(_SERIAL)
+
 class Node:
     """One application of an operation.
 

@@ -86,10 +86,17 @@ class Batch:
         return str(self)
 
 
+#: Why nothing else can be done with it, for errors.
+BATCH_HELP = (
+    "the model is traced once for any number of records: the batch may be passed on, multiplied by "
+    "a whole number and compared for equality"
+)
+
 Dimension: TypeAlias = int | Batch
 Shape: TypeAlias = tuple[Dimension, ...]
 
 MAXIMUM_ELEMENTS = 2**38
+MAXIMUM_RANK = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def as_plist(call: Call, value: object, which: Which) -> tuple[Any, ...]:
 
 def as_string(call: Call, value: object, which: Which) -> str:
     """The value, a string."""
-    if isinstance(value, str):
+    if type(value) is str:
         return value
     raise call.wrong_kind(value, which, "a string", "`str` makes a string of any value")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sexpgpu.export.language.data import Datum, Keyword, ListDatum
+from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Literal, write
 from sexpgpu.export.language.environment import Scope, Slots
 from sexpgpu.export.language.signature import Signature, keyword_names, split_keywords
 from sexpgpu.export.language.values import Builtin, Call, Code, Function, portray
@@ -132,14 +132,32 @@ class CallSite:
         if most is not None and most < min(len(positional), self.split):
             extra = self.data[most].span
         written = {name: self.data[self.split + 2 * i].span for i, name in enumerate(self.names)}
-        signature.check(
-            self.context.name,
-            len(positional),
-            keywords,
-            self.span,
-            extra=extra,
-            keyword_spans=written,
-        )
+        try:
+            signature.check(
+                self.context.name,
+                len(positional),
+                keywords,
+                self.span,
+                extra=extra,
+                keyword_spans=written,
+            )
+        except SexpgpuError as error:
+            error.help = error.help or self._misplaced(signature)
+            raise
+
+    def _misplaced(self, signature: Signature) -> str | None:
+        """How to mend a call with too many arguments, where its data show what was meant."""
+        for datum in self.data[: signature.least]:
+            if isinstance(datum, Keyword) and datum.name in signature.keys:
+                return f"`:{datum.name}` stands after the arguments that are required"
+        if not signature.most or self.split <= signature.most:
+            return None
+        last = self.data[signature.most - 1 : self.split]
+        if all(isinstance(datum, Literal) and type(datum.value) is int for datum in last):
+            numbers = " ".join([write(datum) for datum in last])
+            return f"several numbers are one argument as a list: `(list {numbers})`"
+        keys = " or ".join([f"`:{key} …`" for key in list(signature.keys)[:3]])
+        return f"options are given by keyword: {keys}" if keys else None
 
 
 _NOTHING = object()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sexpgpu.export.graph.types import Batch
 from sexpgpu.export.language.data import Keyword, Symbol
 from sexpgpu.schemas.errors import Span
 
@@ -11,15 +12,16 @@ if TYPE_CHECKING:
     from sexpgpu.export.language.evaluator import Evaluator
 
 _NUMBERS = (int, float)
-_BY_VALUE = (str, Keyword, Symbol)
+_BY_VALUE = (str, Keyword, Symbol, Batch)
 
 
 def equal(evaluator: Evaluator, first: object, second: object, span: Span | None) -> bool:
     """Whether two values are equal.
 
-    Numbers are by value (1 equals 1.0; nan equals nothing), strings, keywords and symbols too,
-    lists element by element, and everything else when it is the same thing.  Lists may share parts
-    and nest without bound, so the walk is a loop that takes steps.
+    Numbers are by value (1 equals 1.0; nan equals nothing), strings, keywords, symbols and the
+    batch too, lists element by element, and everything else when it is the same thing.  The batch
+    equals no number, since a model is traced once for all of them.  Lists may share parts and nest
+    without bound, so the walk is a loop that takes steps.
     """
     waiting = [(first, second)]
     while waiting:

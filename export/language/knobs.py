@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
+from sexpgpu.export.graph.types import DType
 from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Literal, Symbol, quoted
 from sexpgpu.export.language.environment import Environment
 from sexpgpu.export.language.evaluator import Evaluator
 from sexpgpu.export.language.reader import read
 from sexpgpu.export.language.suggestion import did_you_mean
-from sexpgpu.export.language.values import describe, show
+from sexpgpu.export.language.syntax import definable
+from sexpgpu.export.language.values import describe, portray, show
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
-KnobValue: TypeAlias = "int | float | bool | str | Keyword | tuple[KnobValue, ...] | None"
+#: A knob that is a list holds so many values at most, and lists so deep as checkpoints keep them.
+VALUE_LIMIT = 1_000
+_DEPTH_LIMIT = 3
 
 _KNOB_USAGE = '(defknob name default "what it is")'
 _VARIANT_USAGE = "(defvariant name :knob value …)"
@@ -30,6 +33,15 @@ class Knob:
     about: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A knob's value in a variant, and where both stand."""
+
+    value: object
+    knob_span: Span | None
+    value_span: Span | None
+
+
 class Knobs:
     """The knobs of one evaluation: where each value comes from, in order of strength.
 
@@ -41,22 +53,28 @@ class Knobs:
         self.variant = variant
         self.overrides = dict(overrides)
         self.known: dict[str, Knob] = {}
-        self.variants: dict[str, dict[str, tuple[object, Span | None]]] = {}
+        self.variants: dict[str, dict[str, _Chosen]] = {}
 
     def defvariant(self, evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
         """The special form `defvariant`."""
         items = datum.items
-        if len(items) < 2 or not isinstance(items[1], Symbol) or len(items) % 2:
+        if len(items) < 2 or not isinstance(items[1], Symbol):
             raise _malformed(datum, "`defvariant` has a name, knobs and values", _VARIANT_USAGE)
-        values: dict[str, tuple[object, Span | None]] = {}
-        for knob, value in zip(items[2::2], items[3::2], strict=True):
+        values: dict[str, _Chosen] = {}
+        for index in range(2, len(items), 2):
+            knob = items[index]
             if not isinstance(knob, Keyword):
                 raise _malformed(knob, "a knob is named by a keyword", _VARIANT_USAGE)
+            if index + 1 == len(items):
+                raise _malformed(knob, f"the knob `:{knob.name}` has no value", _VARIANT_USAGE)
             if knob.name in values:
                 raise SexpgpuError(
                     "E-NAME-002", f"the knob `{knob.name}` is given twice", span=knob.span
                 )
-            values[knob.name] = (evaluator.evaluate(value, environment), knob.span)
+            value = items[index + 1]
+            values[knob.name] = _Chosen(
+                _early(evaluator, value, environment), knob.span, value.span
+            )
         if items[1].name in self.variants:
             raise SexpgpuError(
                 "E-NAME-002", f"the variant `{items[1].name}` is defined twice", span=items[1].span
@@ -66,29 +84,31 @@ class Knobs:
     def defknob(self, evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
         """The special form `defknob`."""
         items = datum.items
-        if len(items) not in (3, 4) or not isinstance(items[1], Symbol):
+        if len(items) not in (3, 4):
             raise _malformed(datum, "`defknob` has a name and a default", _KNOB_USAGE)
+        symbol = definable(evaluator, items[1], datum)
         about = items[3] if len(items) == 4 else Literal("")
         if not isinstance(about, Literal) or not isinstance(about.value, str):
             raise _malformed(about, "what a knob is for is a string", _KNOB_USAGE)
-        name = items[1].name
+        name = symbol.name
+        environment.top.check_new(symbol)
         default = evaluator.evaluate(items[2], environment)
         if not _is_plain(default):
             raise SexpgpuError(
                 "E-TYPE-001",
-                "a knob is a number, a boolean, a string, a keyword, nil, or a list of such",
+                "a knob is a number, a boolean, a string, a keyword, a dtype, nil, or a list of "
+                f"at most {VALUE_LIMIT:,} such, {_DEPTH_LIMIT} deep",
                 span=items[2].span,
-                came=describe(default),
+                came=portray(default),
             )
         value, span = default, None
-        chosen = self.variants.get(self.variant or "", {})
-        if name in chosen:
-            value, span = chosen[name]
+        if chosen := self.variants.get(self.variant or "", {}).get(name):
+            value, span = chosen.value, chosen.value_span
         if name in self.overrides:
             value, span = self.overrides[name], None
         value = _fit(name, default, value, span)
         self.known[name] = Knob(name, default, value, about.value)
-        environment.define(items[1], value)
+        environment.define(symbol, value)
 
     def finish(self) -> None:
         """What was given must be there.  Raises E-KNOB-001 and E-KNOB-002."""
@@ -100,8 +120,8 @@ class Knobs:
                 help=did_you_mean(self.variant, self.variants),
             )
         for values in self.variants.values():
-            for name, (_, span) in values.items():
-                self._check(name, span)
+            for name, chosen in values.items():
+                self._check(name, chosen.knob_span)
         for name in self.overrides:
             self._check(name, None)
 
@@ -114,6 +134,16 @@ class Knobs:
                 expected=", ".join(self.known) or "a program with `defknob`",
                 help=did_you_mean(name, self.known),
             )
+
+
+def _early(evaluator: Evaluator, datum: Datum, environment: Environment) -> object:
+    """The value of a datum before anything of the program is defined."""
+    try:
+        return evaluator.evaluate(datum, environment)
+    except SexpgpuError as error:
+        if error.code == "E-NAME-001":
+            error.notes.append("variants are read before the program runs, and know none of it")
+        raise
 
 
 def read_override(text: str) -> tuple[str, object]:
@@ -151,31 +181,48 @@ def _plain(datum: Datum) -> object:
 
 
 def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(item) for item in value)
-    return value is None or isinstance(value, int | float | str | Keyword)
+    """Whether a checkpoint can hold a value; lists may share parts, so their size is bounded."""
+    waiting, count = [(value, 0)], 0
+    while waiting:
+        item, depth = waiting.pop()
+        count += 1
+        if count + len(waiting) > VALUE_LIMIT or depth > _DEPTH_LIMIT:
+            return False
+        if isinstance(item, tuple):
+            waiting += [(part, depth + 1) for part in item]
+        elif item is not None and not isinstance(item, int | float | str | Keyword):
+            return False
+    return True
 
 
 def _fit(name: str, default: object, value: object, span: Span | None) -> object:
-    """The value as the default's kind: a whole number may stand for a float.  E-KNOB-003 else."""
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+    """The value as the default's kind: a whole number may stand for a float, and a bare word of
+    the command line for a keyword or a dtype.  E-KNOB-003 else.
+    """
+    if isinstance(default, float) and type(value) is int:
         return float(value)
-    if isinstance(default, Keyword) and isinstance(value, str):
+    if isinstance(default, Keyword) and type(value) is str:
         return Keyword(value)
-    same = (
-        default is None
-        or type(value) is type(default)
-        or (isinstance(default, str) and isinstance(value, str))
-    )
-    if not same or not _is_plain(value):
+    if isinstance(default, DType) and type(value) is str and value in list(DType):
+        return DType(value)
+    if not _is_plain(value) or (default is not None and type(value) is not type(default)):
+        quoted = type(default) is str and type(value) in (int, float, bool)
         raise SexpgpuError(
             "E-KNOB-003",
-            f"the knob `{name}` is {describe(default)}",
+            f"the knob `{name}` is {_kind(default)}",
             span=span,
-            came=f"{show(value, 60)}, {describe(value)}",
-            expected=f"{describe(default)}, such as its default {show(default, 60)}",
+            came=f"{show(value, 60)}, {_kind(value)}",
+            expected=f"{_kind(default)}, such as its default {show(default, 60)}",
+            help=f'a string is written in quotes: "{show(value, 60)}"' if quoted else None,
         )
     return value
+
+
+def _kind(value: object) -> str:
+    """The kinds of numbers that a knob tells apart."""
+    if type(value) in (int, float):
+        return "a whole number" if type(value) is int else "a float"
+    return describe(value)
 
 
 def _malformed(datum: Datum, message: str, usage: str) -> SexpgpuError:

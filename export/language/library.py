@@ -25,7 +25,7 @@ def library() -> dict[str, Builtin]:
         **list_builtins(),
         **plist_builtins(),
         **string_builtins(),
-        **_general_builtins(),
+        **general_builtins(),
     }
 
 
@@ -70,7 +70,7 @@ def _is_tensor(value: object) -> bool:
     return bool(getattr(value, "is_tensor", False))
 
 
-def _general_builtins() -> dict[str, Builtin]:
+def general_builtins() -> dict[str, Builtin]:
     table = [
         Builtin("not", "(value)", negate, "whether the value is false or nil"),
         Builtin("identity", "(value)", identity, "the value itself"),
@@ -80,7 +80,7 @@ def _general_builtins() -> dict[str, Builtin]:
         _predicate("number?", "a number", is_number),
         _predicate("integer?", "a whole number", lambda value: type(value) is int),
         _predicate("boolean?", "a boolean", lambda value: isinstance(value, bool)),
-        _predicate("string?", "a string", lambda value: isinstance(value, str)),
+        _predicate("string?", "a string", lambda value: type(value) is str),
         _predicate("keyword?", "a keyword", lambda value: isinstance(value, Keyword)),
         _predicate("list?", "a list", lambda value: isinstance(value, tuple)),
         _predicate("nil?", "nil", lambda value: value is None),

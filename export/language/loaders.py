@@ -6,25 +6,35 @@ known without its data wherever its arguments say them; only `arrays` reads the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sexpgpu.export.graph.types import Batch, DType, TensorType
+from sexpgpu.export.language.arguments import as_integer, as_string
 from sexpgpu.export.language.data import Keyword
-from sexpgpu.export.language.values import Builtin, Call, describe
+from sexpgpu.export.language.values import Builtin, Call, portray
+from sexpgpu.export.operations.operation import check_size
 from sexpgpu.schemas.errors import SexpgpuError
 
 
 @dataclass(frozen=True)
 class Loader:
-    """A source of records: its kind, its options, and the type of a batch of each field."""
+    """A source of records: its kind, its options, and the type of a batch of each field.
+
+    Raises E-SHAPE-003 for a field of which one record is too large.
+    """
 
     kind: str
     file: str | None
     fields: Mapping[str, TensorType]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, type in self.fields.items():
+            check_size(f"the field `{name}`", type.shape)
 
     def describe_value(self) -> str:
         return "a loader"
@@ -63,7 +73,7 @@ def _text(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) ->
     window = _whole(call, keywords["window"], "window", 1)
     tokenizer = keywords.get("tokenizer", Keyword("bytes"))
     known = isinstance(tokenizer, Keyword) and tokenizer.name in ("bytes", "characters")
-    if not known and not isinstance(tokenizer, str):
+    if not known and type(tokenizer) is not str:
         raise call.wrong_kind(
             tokenizer, "tokenizer", ':bytes, :characters or the path of a "tokenizer.json"'
         )
@@ -88,7 +98,7 @@ def _arrays(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
         try:
             source = open_source(Path(file))
             keys = source.keys()
-            fields = {key: _record_type(*source.describe(key)) for key in keys}
+            fields = {key: _record_type(key, *source.describe(key)) for key in keys}
         except SexpgpuError as error:
             raise call.error(
                 "E-DATA-001",
@@ -103,12 +113,15 @@ def _arrays(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
     return Loader("arrays", file, fields, _split(call, keywords))
 
 
-def _record_type(dtype: str, shape: Sequence[int]) -> TensorType:
-    if not shape:
-        raise SexpgpuError(
-            "E-DATA-001", "an array of rank 0 has no records", expected="records along axis 0"
-        )
-    return TensorType(DType(dtype), (Batch(), *shape[1:]))
+def _record_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
+    """The type of a batch of what an array holds along its first axis."""
+    from sexpgpu.export.storage.weight_source import widened
+
+    wide = widened(dtype)
+    if not shape or wide is None:
+        reason = "has rank 0, and records lie along axis 0" if not shape else f"is of {dtype}"
+        raise SexpgpuError("E-DATA-001", f"`{name}` {reason}")
+    return TensorType(wide, (Batch(), *shape[1:]))
 
 
 def _csv(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
@@ -118,8 +131,12 @@ def _csv(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> 
             "E-CALL-002", "`csv` needs `:fields`", expected="(list :column f32 :label i32 …)"
         )
     fields = _declared(call, keywords["fields"], "fields")
-    options = {"separator": keywords.get("separator", ",")}
-    return Loader("csv", file, fields, options | _split(call, keywords))
+    separator = as_string(call, keywords.get("separator", ","), "separator")
+    if len(separator) != 1:
+        raise call.error(
+            "E-VALUE-001", "`:separator` is one character", "separator", came=portray(separator)
+        )
+    return Loader("csv", file, fields, {"separator": separator} | _split(call, keywords))
 
 
 def _images(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
@@ -140,21 +157,21 @@ def _images(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
 
 
 def _fields(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Loader:
-    return Loader("fields", None, _declared(call, tuple(positional), 0))
+    return Loader("fields", None, _declared(call, tuple(positional), None))
 
 
 def _file(call: Call, value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise call.wrong_kind(value, 0, "a path")
-    return value
+    path = as_string(call, value, 0)
+    if not path or "\0" in path:
+        raise call.error("E-VALUE-001", "no file has such a name", 0, came=portray(path))
+    return path
 
 
 def _whole(call: Call, value: object, name: str, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise call.wrong_kind(value, name, "a whole number")
-    if value < least:
-        raise call.error("E-VALUE-001", f"`:{name}` is at least {least}", name, came=str(value))
-    return value
+    number = as_integer(call, value, name)
+    if number < least:
+        raise call.error("E-VALUE-001", f"`:{name}` is at least {least}", name, came=str(number))
+    return number
 
 
 def _split(call: Call, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +182,7 @@ def _split(call: Call, keywords: Mapping[str, Any]) -> dict[str, Any]:
     fine = (
         isinstance(split, tuple)
         and len(split) == 2
-        and all(isinstance(s, int | float) for s in split)
+        and all(type(s) in (int, float) for s in split)
         and 0 <= split[0] < split[1] <= 1
     )
     if not fine:
@@ -173,28 +190,31 @@ def _split(call: Call, keywords: Mapping[str, Any]) -> dict[str, Any]:
     return {"split": (float(split[0]), float(split[1]))}
 
 
-def _declared(call: Call, value: object, argument: int | str) -> dict[str, TensorType]:
-    """A plist of dtypes or (dtype size …) lists, as field types with the batch in front."""
-    expected = "a field's name and its type: :x (list f32 28 28), or :y i32"
+def _declared(call: Call, value: object, argument: str | None) -> dict[str, TensorType]:
+    """A plist of dtypes or (dtype size …) lists, as field types with the batch in front.
+
+    `argument` is the keyword that has the plist, None where the call's arguments are its items.
+    """
+    expected = "a field's name and its type in turn: :x (list f32 28 28) :y i32"
     if not isinstance(value, tuple) or len(value) % 2 or not value:
         raise call.wrong_kind(value, argument, expected)
     fields: dict[str, TensorType] = {}
-    for name, kind in zip(value[::2], value[1::2], strict=True):
+    for index, (name, kind) in enumerate(zip(value[::2], value[1::2], strict=True)):
+        place = 2 * index if argument is None else argument
+        if not isinstance(name, Keyword):
+            raise call.wrong_kind(name, place, expected)
+        if name.name in fields:
+            raise call.error("E-NAME-002", f"the field `{name.name}` is declared twice", place)
         parts = kind if isinstance(kind, tuple) else (kind,)
         sizes = parts[1:]
-        fine = (
-            isinstance(name, Keyword)
-            and parts
-            and isinstance(parts[0], DType)
-            and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes)
-        )
-        if not fine:
+        fine = parts and isinstance(parts[0], DType)
+        if not fine or not all(type(size) is int and size >= 0 for size in sizes):
             raise call.error(
                 "E-TYPE-001",
-                "a field is declared by a keyword and its type",
-                argument,
-                came=f"{describe(name)} and {describe(kind)}",
-                expected=expected,
+                f"the field `{name.name}` is of no type",
+                place + 1 if isinstance(place, int) else place,
+                came=portray(kind),
+                expected="a dtype, or a list of one and the sizes of a record: (list f32 28 28)",
             )
         fields[name.name] = TensorType(parts[0], (Batch(), *sizes))
     return fields

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Symbol
 from sexpgpu.export.language.environment import Environment, Scope
 from sexpgpu.export.language.evaluator import Evaluator
-from sexpgpu.export.language.initializers import INITIALIZERS
 from sexpgpu.export.language.parameters import Parameters
+from sexpgpu.export.language.plists import is_plist
 from sexpgpu.export.language.signature import Signature
 from sexpgpu.export.language.suggestion import did_you_mean
-from sexpgpu.export.language.syntax import compile_body
-from sexpgpu.export.language.tensors import Initializer, Parameter
+from sexpgpu.export.language.syntax import check_name, compile_body, definable
+from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.language.tracing import Tracer
-from sexpgpu.export.language.values import Builtin, Call, Code, Function
+from sexpgpu.export.language.values import Code, Function
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
 _USAGE = "(defmodel name (parameters) (parts name value …) (apply (inputs) body …))"
-PARAMETER_LIMIT = 2**38
 
 
 class ModelClass:
@@ -130,37 +128,38 @@ def defmodel_form(tracer: Tracer) -> Any:
 
     def defmodel(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
         items = datum.items
-        if len(items) != 5 or not isinstance(items[1], Symbol):
+        if len(items) != 5:
             raise _malformed(datum, "`defmodel` has a name, parameters, `parts` and `apply`")
-        name = items[1]
-        parts = _clause(items[3], "parts")
+        name = definable(evaluator, items[1], datum)
+        parts = _read_parts(evaluator, _clause(items[3], "parts"), items[3])
         apply = _clause(items[4], "apply")
-        if len(parts) % 2 or not all(isinstance(part, Symbol) for part in parts[::2]):
-            raise _malformed(items[3], "`parts` are names and values in turn")
         if len(apply) < 2:
             raise _malformed(items[4], "`apply` has inputs and a body")
-        named = [(p, v) for p, v in zip(parts[::2], parts[1::2], strict=True)]
-        seen: set[str] = set()
-        for symbol, _ in named:
-            assert isinstance(symbol, Symbol)
-            if symbol.name in seen:
-                raise SexpgpuError(
-                    "E-NAME-002", f"the part `{symbol.name}` is named twice", span=symbol.span
-                )
-            seen.add(symbol.name)
-        environment.define(
-            name,
-            ModelClass(
-                name.name,
-                evaluator.parameters(items[2], environment),
-                named,  # type: ignore[arg-type]
-                (apply[0], apply[1:]),
-                environment,
-                tracer,
-            ),
-        )
+        parameters = evaluator.parameters(items[2], environment)
+        made = ModelClass(name.name, parameters, parts, (apply[0], apply[1:]), environment, tracer)
+        environment.define(name, made)
 
     return defmodel
+
+
+def _read_parts(
+    evaluator: Evaluator, items: Sequence[Datum], clause: Datum
+) -> list[tuple[Symbol, Datum]]:
+    """The names and values of `(parts name value …)`."""
+    parts: dict[str, tuple[Symbol, Datum]] = {}
+    for index in range(0, len(items), 2):
+        name = items[index]
+        if not isinstance(name, Symbol):
+            raise _malformed(name, "`parts` are names and values in turn; this is no name")
+        check_name(evaluator, name)
+        if index + 1 == len(items):
+            raise _malformed(name, f"the part `{name.name}` has no value")
+        if name.name in parts:
+            raise SexpgpuError(
+                "E-NAME-002", f"the part `{name.name}` is named twice", span=name.span
+            )
+        parts[name.name] = (name, items[index + 1])
+    return list(parts.values())
 
 
 def _malformed(datum: Datum, message: str) -> SexpgpuError:
@@ -201,15 +200,12 @@ def _parts(value: Parameter | Model | tuple[object, ...]) -> Iterator[tuple[str,
     """What a value holds, by name or place."""
     if isinstance(value, Model):
         yield from value.parts.items()
+    elif is_plist(value):
+        for key, part in zip(value[::2], value[1::2], strict=True):
+            yield key.name, part
     elif isinstance(value, tuple):
-        keys = value[::2]
-        if value and not len(value) % 2 and all(isinstance(key, Keyword) for key in keys):
-            for key, part in zip(keys, value[1::2], strict=True):
-                assert isinstance(key, Keyword)
-                yield key.name, part
-        else:
-            for index, part in enumerate(value):
-                yield str(index), part
+        for index, part in enumerate(value):
+            yield str(index), part
 
 
 def assign_paths(values: Sequence[tuple[str, object]]) -> None:
@@ -228,76 +224,9 @@ def assign_paths(values: Sequence[tuple[str, object]]) -> None:
                 raise SexpgpuError(
                     "E-NAME-002",
                     f"two parameters have the path `{path}`",
+                    span=item.span,
                     help="parts of the model and definitions at the top level share their names: "
                     "rename one",
                 )
             taken.add(path)
             item.value.name = path
-
-
-def parameter_builtins() -> list[Builtin]:
-    """`param`, and the initializers it takes."""
-    return [
-        Builtin(
-            "param",
-            "(shape &key (dtype f32) init load key (frozen false))",
-            _param,
-            "a parameter of a model",
-        ),
-        *(_initializer(name, *described) for name, described in INITIALIZERS.items()),
-    ]
-
-
-def _initializer(name: str, signature: str, about: str) -> Builtin:
-    def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Initializer:
-        for index, number in enumerate(positional):
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise call.wrong_kind(number, index, "a number")
-        return Initializer(name, tuple(float(number) for number in positional))
-
-    return Builtin(name, signature, make, f"an initializer: {about}")
-
-
-def _param(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Parameter:
-    shape = positional[0] if isinstance(positional[0], tuple) else (positional[0],)
-    for size in shape:
-        if isinstance(size, Batch):
-            raise call.error(
-                "E-SHAPE-002",
-                "a parameter cannot be as long as the batch",
-                0,
-                help="parameters are the same for every record",
-            )
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise call.wrong_kind(size, 0, "a list of whole numbers")
-        if size < 0:
-            raise call.error("E-VALUE-001", "a size is not negative", 0, came=str(size))
-    count = 1
-    for size in shape:
-        count *= size
-    if count > PARAMETER_LIMIT:
-        raise call.error(
-            "E-SHAPE-003",
-            f"a parameter of {count:,} elements",
-            0,
-            expected=f"at most {PARAMETER_LIMIT:,}",
-        )
-    dtype = keywords.get("dtype", DType.F32)
-    if not isinstance(dtype, DType):
-        raise call.wrong_kind(dtype, "dtype", "a dtype")
-    init = keywords.get("init")
-    if init is None:
-        init = Initializer("normal", (0.02,))
-    if not isinstance(init, Initializer):
-        raise call.wrong_kind(
-            init, "init", "an initializer: " + ", ".join(f"({name})" for name in INITIALIZERS)
-        )
-    load, key, frozen = keywords.get("load"), keywords.get("key"), keywords.get("frozen", False)
-    for name, value in (("load", load), ("key", key)):
-        if value is not None and not isinstance(value, str):
-            raise call.wrong_kind(value, name, "a string")
-    if not isinstance(frozen, bool):
-        raise call.wrong_kind(frozen, "frozen", "true or false")
-    if key is not None and load is None:
-        raise call.error("E-VALUE-001", "`:key` is the key of a `:load` file", "key")
-    return Parameter(TensorType(dtype, shape), init, load=load, key=key, frozen=frozen)

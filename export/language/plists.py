@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from sexpgpu.export.language.arguments import as_index, as_keyword, as_list, as_plist
 from sexpgpu.export.language.data import Keyword
@@ -118,7 +118,7 @@ def vals(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> 
 def contains(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
     """Whether a plist has a keyword, or a list an equal element."""
     items, wanted = as_list(call, positional[0], 0), positional[1]
-    if type(wanted) is Keyword and items and len(items) % 2 == 0 and _is_plist(items):
+    if type(wanted) is Keyword and is_plist(items):
         call.evaluator.charge(len(items) >> 3, call.span)
         return wanted in items[::2]
     for item in items:
@@ -128,8 +128,11 @@ def contains(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any])
     return False
 
 
-def _is_plist(items: Sequence[Any]) -> bool:
-    return all(type(key) is Keyword for key in items[::2])
+def is_plist(value: object) -> TypeGuard[tuple[Any, ...]]:
+    """Whether a value alternates keywords and values, and is no empty list."""
+    if not isinstance(value, tuple) or not value or len(value) % 2:
+        return False
+    return all(type(key) is Keyword for key in value[::2])
 
 
 def plist_builtins() -> dict[str, Builtin]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sexpgpu.export.graph.types import DType
-from sexpgpu.export.language.data import Datum, Keyword, ListDatum
+from sexpgpu.export.language.data import Datum, ListDatum
+from sexpgpu.export.language.declarations import parameter_builtins
 from sexpgpu.export.language.environment import Environment
 from sexpgpu.export.language.evaluator import Evaluator
 from sexpgpu.export.language.knobs import Knob, Knobs
@@ -19,16 +20,19 @@ from sexpgpu.export.language.loaders import Loader, loader_builtins
 from sexpgpu.export.language.loading import load_builtin
 from sexpgpu.export.language.models import (
     Model,
+    ModelClass,
     assign_paths,
     defmodel_form,
-    parameter_builtins,
     walk_parts,
 )
 from sexpgpu.export.language.reader import read_source
-from sexpgpu.export.language.run import Run, make_run, recipe_builtins
+from sexpgpu.export.language.recipes import recipe_builtins
+from sexpgpu.export.language.run import Run, read_run
+from sexpgpu.export.language.suggestion import misnamed
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.language.tracing import Tracer
-from sexpgpu.export.language.vocabulary import LAYERS, tensor_builtins
+from sexpgpu.export.language.values import Builtin, Function, portray
+from sexpgpu.export.language.vocabulary import LAYERS, operation_or_layer, tensor_builtins
 from sexpgpu.schemas.errors import SexpgpuError, Source, Span
 from sexpgpu.schemas.model import Precision
 
@@ -37,7 +41,7 @@ from sexpgpu.schemas.model import Precision
 class Program:
     """What one evaluation of a file gave.
 
-    `sources` are the texts that it was made of, the file itself last.
+    `sources` are the texts that it was made of, the file itself first.
     """
 
     path: Path
@@ -63,28 +67,64 @@ class Program:
     def model(self) -> Any:
         """The model, or whatever function stands for it.  Raises E-MODEL-001."""
         value = self.defined("model")
-        if value is None or not (hasattr(value, "call") or hasattr(value, "code")):
-            raise SexpgpuError(
-                "E-MODEL-001",
-                f"{self.path} defines no `model`",
-                span=self.environment.top.own.get("model"),
-                expected="(def model (my-model 32 64))",
-            )
+        if not isinstance(value, Model | Function | Builtin):
+            raise self._no_model(value)
         return value
+
+    def _no_model(self, value: object) -> SexpgpuError:
+        message, came, help = f"{self.path} defines no `model`", None, None
+        if value is None:
+            help = misnamed("model", self.environment.top.own)
+        else:
+            message, came = "what `model` is defined as is no model", portray(value)
+        if isinstance(value, ModelClass):
+            help = f"make one: `{value.signature.usage(value.call_name)}`"
+        return SexpgpuError(
+            "E-MODEL-001",
+            message,
+            span=self.span_of("model"),
+            came=came,
+            expected="(def model (my-model 32 64))",
+            help=help,
+        )
 
     def defined(self, name: str) -> Any:
         """What the program itself defines under a name; None where it does not."""
         top = self.environment.top
         return top.values[name] if name in top.own else None
 
+    def span_of(self, name: str | None) -> Span | None:
+        """Where the program defines a name."""
+        return self.environment.top.own.get(name or "")
+
+    def call(
+        self, name: str, arguments: Sequence[object], keywords: Mapping[str, object] | None = None
+    ) -> Any:
+        """Calls what the program defines as `model`, `prepare` or `loss`.
+
+        What is wrong with the call itself is shown where the name is defined.
+        """
+        try:
+            return self.evaluator.apply(self.defined(name), arguments, keywords)
+        except SexpgpuError as error:
+            if error.span is None:
+                error.span = self.span_of(name)
+                shown = " and ".join([portray(argument) for argument in arguments])
+                error.came = error.came or f"`{name}` is called with {shown}"
+            raise
+
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter of the model by path, in the order of the parts."""
-        found = {path: p for path, p in walk_parts(self.model) if isinstance(p, Parameter)}
-        for name in self.environment.top.own:
-            value = self.environment.top.values[name]
-            if isinstance(value, Parameter):
-                found.setdefault(value.path, value)
-        return found
+        """Every parameter by path: the model's in the order of its parts, then those that other
+        definitions at the top level hold.
+        """
+        values = [self.model, *(self.defined(name) for name in self.environment.top.own)]
+        seen: set[int] = set()
+        return {
+            item.path: item
+            for value in values
+            for _, item in walk_parts(value, "", seen)
+            if isinstance(item, Parameter)
+        }
 
     def records(self) -> Loader | None:
         """The loader whose records the model is made for."""
@@ -108,7 +148,7 @@ def compile_program(
     def defrun(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
         if runs:
             raise SexpgpuError("E-NAME-002", "`defrun` stands twice", span=datum.span)
-        runs.append(_read_run(evaluator, datum, environment))
+        runs.append(read_run(evaluator, datum, environment))
 
     def skip(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> None:
         """Variants were read before the program ran."""
@@ -155,14 +195,18 @@ def _base(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
     prelude = evaluator.environment(base)
     for datum in _prelude_data():
         evaluator.run_form(datum, prelude)
-    tracer.layers = {name: prelude.top.values[name] for name in LAYERS.values()}
-    return prelude.top.values
+    base = dict(prelude.top.values)
+    for name, layer in LAYERS.items():
+        made = base[layer]
+        assert isinstance(made, ModelClass)
+        base[name] = operation_or_layer(tracer, name, made)
+    return base
 
 
 @lru_cache(maxsize=1)
 def _prelude_data() -> tuple[Datum, ...]:
     text = files("sexpgpu.export.language").joinpath("prelude.sx").read_text("utf-8")
-    return tuple(read_source(Source("prelude.sx", text)))
+    return tuple(read_source(Source("prelude.sx", text, library=True)))
 
 
 def _assign(program: Program) -> None:
@@ -172,21 +216,3 @@ def _assign(program: Program) -> None:
     if isinstance(model := program.defined("model"), Model):
         values.insert(0, ("", model))
     assign_paths(values)
-
-
-def _read_run(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> Run:
-    items = datum.items[1:]
-    values: dict[str, Any] = {}
-    spans: dict[str, Span | None] = {}
-    for index in range(0, len(items), 2):
-        key = items[index]
-        if not isinstance(key, Keyword) or index + 1 == len(items) or key.name in values:
-            raise SexpgpuError(
-                "E-FORM-001",
-                "`defrun` has keywords and values in turn, each keyword once",
-                span=key.span,
-                expected="(defrun :train train :steps 1000 :batch 32 :optimizer (adamw :lr 1e-3))",
-            )
-        values[key.name] = evaluator.evaluate(items[index + 1], environment)
-        spans[key.name] = items[index + 1].span
-    return make_run(values, spans, datum.span)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os.path
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.storage.sources import open_source
 from sexpgpu.schemas import checkpoint as schema
 from sexpgpu.schemas.errors import SexpgpuError
+
+#: Larger changes are told by their number of lines: comparing takes time that grows as a square.
+_COMPARED_LIMIT = 4_000_000
 
 
 def producer() -> str:
@@ -75,10 +79,16 @@ def record_model(
 def recompile(path: Path, document: schema.Checkpoint, place: str) -> Program:
     """The file under the variant and knobs that a checkpoint records.
 
-    Raises E-CKPT-005 where its parameters or `:load` files are not the checkpoint's.
+    Raises E-CKPT-005 where its parameters or `:load` files are not the checkpoint's, and what
+    compiling it raises; a knob or variant that it has no longer is E-KNOB-001 or E-KNOB-002.
     """
     overrides = {name: recall_knob(value) for name, value in document.knobs.items()}
-    program = compile_program(path, document.variant, overrides)
+    try:
+        program = compile_program(path, document.variant, overrides)
+    except SexpgpuError as error:
+        if error.code.startswith("E-KNOB"):
+            error.notes.append(f"the knobs and the variant are those that {place} records")
+        raise
     _compare_parameters(program, document, place)
     _compare_loads(program, document, place)
     return program
@@ -86,16 +96,37 @@ def recompile(path: Path, document: schema.Checkpoint, place: str) -> Program:
 
 def moved_lines(program: Program, document: schema.Checkpoint) -> list[str]:
     """The lines of the program that are not those the checkpoint's run was compiled from."""
-    before = {Path(source.name).name: source.text for source in document.sources}
+    before = _by_place([(source.name, source.text) for source in document.sources])
+    after = _by_place([(source.name, source.text) for source in program.sources])
     lines: list[str] = []
-    for source in program.sources:
-        name = Path(source.name).name
-        old, new = before.get(name, "").splitlines(), source.text.splitlines()
-        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-        for kind, a, b, c, d in matcher.get_opcodes():
-            if kind != "equal":
-                lines += [f"{name}:{a + i + 1}: - {line}" for i, line in enumerate(old[a:b])]
-                lines += [f"{name}:{c + i + 1}: + {line}" for i, line in enumerate(new[c:d])]
+    for name in dict.fromkeys([*after, *before]):
+        lines += _changes(name, before.get(name, "").split("\n"), after.get(name, "").split("\n"))
+    return lines
+
+
+def _by_place(sources: list[tuple[str, str]]) -> dict[str, str]:
+    """Texts by their path from the first one's directory: a program may have been moved whole."""
+    start = os.path.dirname(sources[0][0]) if sources else ""
+    return {os.path.relpath(name, start or "."): text for name, text in sources}
+
+
+def _changes(name: str, old: list[str], new: list[str]) -> list[str]:
+    """The lines of a file that differ, each with its number before or after."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) * len(new) > _COMPARED_LIMIT:
+        return [f"{name}:{start + 1}: {len(old):,} lines became {len(new):,} others"]
+    lines: list[str] = []
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind != "equal":
+            lines += [f"{name}:{start + i + 1}: - {old[i]}" for i in range(a, b)]
+            lines += [f"{name}:{start + i + 1}: + {new[i]}" for i in range(c, d)]
     return lines
 
 

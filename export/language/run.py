@@ -2,84 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sexpgpu.export.graph.types import DType
-from sexpgpu.export.language.data import Keyword
+from sexpgpu.export.language.data import Keyword, ListDatum
+from sexpgpu.export.language.environment import Environment
+from sexpgpu.export.language.evaluator import Evaluator
 from sexpgpu.export.language.loaders import Loader
+from sexpgpu.export.language.recipes import RECIPES, Recipe, default_recipe, with_article
 from sexpgpu.export.language.suggestion import did_you_mean
-from sexpgpu.export.language.values import Builtin, Call, describe
+from sexpgpu.export.language.values import Builtin, portray
 from sexpgpu.schemas.errors import SexpgpuError, Span
 from sexpgpu.schemas.model import Precision
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """An optimizer, a schedule or a way of clipping: its kind, its name and its numbers."""
-
-    kind: str
-    name: str
-    options: Mapping[str, Any]
-
-    def describe_value(self) -> str:
-        return f"a{'n' if self.kind[0] in 'aeiou' else ''} {self.kind}"
-
-    def show_value(self) -> str:
-        return f"#<{self.kind} {self.name}>"
-
-
-#: Name, kind, signature: positional arguments take the name that the signature gives them.
-_RECIPES = (
-    ("sgd", "optimizer", "(&key (lr 0.01) (weight-decay 0.0))"),
-    (
-        "momentum",
-        "optimizer",
-        "(&key (lr 0.01) (momentum 0.9) (nesterov false) (weight-decay 0.0))",
-    ),
-    ("adam", "optimizer", "(&key (lr 0.001) (beta1 0.9) (beta2 0.999) (epsilon 1e-8))"),
-    (
-        "adamw",
-        "optimizer",
-        "(&key (lr 0.001) (beta1 0.9) (beta2 0.999) (epsilon 1e-8) (weight-decay 0.01))",
-    ),
-    ("lion", "optimizer", "(&key (lr 1e-4) (beta1 0.9) (beta2 0.99) (weight-decay 0.0))"),
-    ("adafactor", "optimizer", "(&key (lr 0.001) (decay 0.8) (epsilon 1e-30))"),
-    ("constant-schedule", "schedule", "(&key (warm-up 0))"),
-    ("cosine", "schedule", "(&key (warm-up 0) (final 0.0) steps)"),
-    ("linear-decay", "schedule", "(&key (warm-up 0) (final 0.0) steps)"),
-    ("warm-up", "schedule", "(steps)"),
-    ("steps", "schedule", "(at factor &key (warm-up 0))"),
-    ("clip-norm", "clipping", "(norm)"),
-    ("clip-value", "clipping", "(value)"),
-)
-
-
-def recipe_builtins() -> list[Builtin]:
-    """The builtins that make optimizers, schedules and clippings."""
-    return [_recipe_builtin(*recipe) for recipe in _RECIPES]
-
-
-def _recipe_builtin(name: str, kind: str, signature: str) -> Builtin:
-    def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Recipe:
-        names = [item.name for item in builtin.signature.required if hasattr(item, "name")]
-        options = {
-            key: getattr(default, "value", None) for key, default in builtin.signature.keys.items()
-        }
-        options |= dict(zip(names, positional, strict=True)) | dict(keywords)
-        for key, value in options.items():
-            numbers = value if isinstance(value, tuple) and key == "at" else (value,)
-            for number in numbers:
-                if number is not None and not isinstance(number, int | float):
-                    argument: int | str = names.index(key) if key in names else key
-                    raise call.wrong_kind(value, argument, "a number")
-                if number is not None and not float("-inf") < number < float("inf"):
-                    raise call.error("E-VALUE-001", f"`{key}` is finite", came=str(number))
-        return Recipe(kind, name, options)
-
-    builtin = Builtin(name, signature, make, f"a{'n' if kind[0] in 'aeiou' else ''} {kind}")
-    return builtin
 
 
 @dataclass(frozen=True)
@@ -122,35 +59,49 @@ KEYS = (
 )
 
 
-def make_run(values: Mapping[str, Any], spans: Mapping[str, Span | None], span: Span | None) -> Run:
-    """The run that a plist says.  Raises E-RUN-001 with the key that is wrong."""
-    reader = _Reader(values, spans, span)
-    for key in values:
-        if key not in KEYS:
-            raise reader.fail(
-                key, f"`defrun` has no key `:{key}`", help=did_you_mean(key, KEYS, ":")
+def read_run(evaluator: Evaluator, datum: ListDatum, environment: Environment) -> Run:
+    """The run of a `defrun` form.
+
+    Raises E-FORM-001 where its items are no keywords and values, E-RUN-001 at the key or value that
+    is wrong, and what evaluating the values raises.
+    """
+    items = datum.items[1:]
+    values: dict[str, Any] = {}
+    spans: dict[str, Span | None] = {}
+    for index in range(0, len(items), 2):
+        key = items[index]
+        if not isinstance(key, Keyword) or index + 1 == len(items) or key.name in values:
+            raise SexpgpuError(
+                "E-FORM-001",
+                "`defrun` has keywords and values in turn, each keyword once",
+                span=key.span,
+                expected="(defrun :train train :steps 1000 :batch 32 :optimizer (adamw :lr 1e-3))",
             )
+        if key.name not in KEYS:
+            raise SexpgpuError(
+                "E-RUN-001",
+                f"`defrun` has no key `:{key.name}`",
+                span=key.span,
+                expected=" ".join([f":{name}" for name in KEYS]),
+                help=did_you_mean(key.name, KEYS, ":"),
+            )
+        values[key.name] = evaluator.evaluate(items[index + 1], environment)
+        spans[key.name] = items[index + 1].span
+    return _make_run(_Reader(values, spans, datum.span))
+
+
+def _make_run(reader: _Reader) -> Run:
     train = reader.one("train", Loader, "a loader")
     if train is None:
         raise reader.fail("train", "`defrun` needs `:train`, a loader")
-    clip = values.get("clip")
-    if isinstance(clip, int | float) and not isinstance(clip, bool):
-        clip = Recipe("clipping", "clip-norm", {"norm": float(clip)})
-    elif clip is not None and not (isinstance(clip, Recipe) and clip.kind == "clipping"):
-        raise reader.wrong("clip", "a norm, (clip-norm 1.0) or (clip-value 1.0)")
     return Run(
         train=train,
         eval=reader.one("eval", Loader, "a loader"),
         steps=reader.whole("steps", 1) or 1000,
         batch=reader.whole("batch", 1) or 32,
-        optimizer=reader.recipe("optimizer")
-        or Recipe(
-            "optimizer",
-            "adamw",
-            {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight-decay": 0.01},
-        ),
+        optimizer=reader.recipe("optimizer") or default_recipe("adamw"),
         schedule=reader.recipe("schedule"),
-        clip=clip,
+        clip=reader.clip(),
         ema=reader.fraction("ema"),
         precision=reader.precision(),
         seed=reader.whole("seed", 0) or 0,
@@ -187,8 +138,14 @@ class _Reader:
         )
 
     def wrong(self, key: str, expected: str) -> SexpgpuError:
-        came = describe(self.values[key])
-        return self.fail(key, f"`:{key}` of `defrun` is wrong", came=came, expected=expected)
+        value = self.values[key]
+        return self.fail(
+            key,
+            f"`:{key}` of `defrun` is of another kind or out of range",
+            came=portray(value),
+            expected=expected,
+            help=f"call it: `({value.name})`" if isinstance(value, Builtin) else None,
+        )
 
     def one(self, key: str, kind: type, expected: str) -> Any:
         value = self.values.get(key)
@@ -199,8 +156,16 @@ class _Reader:
     def recipe(self, kind: str) -> Recipe | None:
         value = self.values.get(kind)
         if value is not None and not (isinstance(value, Recipe) and value.kind == kind):
-            names = ", ".join(f"({name} …)" for name, of, _ in _RECIPES if of == kind)
-            raise self.wrong(kind, f"a {kind}: {names}")
+            names = ", ".join(f"({name} …)" for name, of, _ in RECIPES if of == kind)
+            raise self.wrong(kind, f"{with_article(kind)}: {names}")
+        return value
+
+    def clip(self) -> Recipe | None:
+        value = self.values.get("clip")
+        if isinstance(value, int | float) and value is not True and 0 < value < math.inf:
+            return Recipe("clipping", "clip-norm", {"norm": float(value)})
+        if value is not None and not (isinstance(value, Recipe) and value.kind == "clipping"):
+            raise self.wrong("clip", "a norm above 0, (clip-norm 1.0) or (clip-value 1.0)")
         return value
 
     def whole(self, key: str, least: int) -> int | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sexpgpu.export.graph.graph import Graph, Node, Rewriter, Value, reachable
+from sexpgpu.export.graph.graph import Graph, Node, Rewriter, Value, next_serial, reachable
 from sexpgpu.export.graph.types import DType, TensorType
 from sexpgpu.export.language.tensors import Tensor, default_dtype, is_number
 from sexpgpu.export.language.tracing import Tracer
-from sexpgpu.export.language.values import Builtin, Call, describe
+from sexpgpu.export.language.values import Builtin, Call, portray
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.operations.rules import normalize_axis
+
+#: The lists of carries, slices and results hold so many values at most.  Lists may share their
+#: parts, so that a short program writes down more than could ever be walked through.
+VALUE_LIMIT = 1_000
 
 
 def scan_builtin(tracer: Tracer) -> Builtin:
@@ -34,20 +38,29 @@ def _scan(
         raise call.wrong_kind(axis, "axis", "a whole number")
     if not isinstance(reverse, bool):
         raise call.wrong_kind(reverse, "reverse", "true or false")
-    carries = [_as_value(tracer, call, item, 1) for item in _flat(init)]
-    sequences = [_as_value(tracer, call, item, 2) for item in _flat(xs)]
+    carries = [_as_value(tracer, call, item, 1) for item in _flat(call, init, 1)]
+    sequences = [_as_value(tracer, call, item, 2) for item in _flat(call, xs, 2)]
     if not sequences:
         raise call.error(
             "E-VALUE-001",
             "`scan` runs along an axis of its third argument, which holds no tensor",
             2,
         )
-    axes = [normalize_axis("scan", axis, value.type.rank) for value in sequences]
+    with call.blamed("axis" if "axis" in keywords else 2):
+        axes = [normalize_axis("scan", axis, value.type.rank) for value in sequences]
+    if len(set(axes)) > 1:
+        raise call.error(
+            "E-VALUE-001",
+            "`scan` runs along one axis, and the tensors' ranks make several of it",
+            "axis",
+            came=f"axis {axis} of " + " and ".join(str(value.type) for value in sequences),
+        )
     carried = [Value(value.type, name=f"carry.{i}") for i, value in enumerate(carries)]
     slices = [
         Value(_without(value.type, a), name=f"x.{i}")
         for i, (value, a) in enumerate(zip(sequences, axes, strict=True))
     ]
+    started = next_serial()
     result = call.evaluator.apply(
         function, [_rebuild(init, carried), _rebuild(xs, slices)], {}, call.span
     )
@@ -56,15 +69,15 @@ def _scan(
             "E-TYPE-001",
             "the function of `scan` returns the next carry and what is stacked",
             0,
-            came=describe(result),
+            came=portray(result),
             expected="(list carry y); y may be nil",
         )
     outputs = [
         _as_value(tracer, call, item, 0, like=like.type.dtype)
         for item, like in zip(_same_length(call, result[0], carried), carried, strict=True)
     ]
-    stacked = [_as_value(tracer, call, item, 0) for item in _flat(result[1])]
-    body, captured = _close(carried + slices, outputs + stacked)
+    stacked = [_as_value(tracer, call, item, 0) for item in _flat(call, result[1], 0)]
+    body, captured = _close(carried + slices, outputs + stacked, started)
     attributes = {
         "body": body,
         "carries": len(carries),
@@ -80,12 +93,16 @@ def _scan(
     return (_rebuild(init, final), _rebuild(result[1], ys))
 
 
-def _close(inputs: list[Value], outputs: list[Value]) -> tuple[Graph, list[Value]]:
-    """The graph from inputs to outputs, and what it reads from outside, which become inputs."""
+def _close(inputs: list[Value], outputs: list[Value], started: int) -> tuple[Graph, list[Value]]:
+    """The graph from inputs to outputs, and what it reads from outside, which become inputs.
+
+    Random numbers that the function draws, since the serial `started`, are drawn at every step.
+    """
     inside = set(inputs)
     nodes: list[Node] = []
     for node in reachable(outputs):
-        if any(value in inside for value in node.inputs):
+        drawn = node.operation.random and node.serial > started
+        if drawn or any(value in inside for value in node.inputs):
             nodes.append(node)
             inside.update(node.results)
     read = [value for node in nodes for value in node.inputs] + outputs
@@ -101,13 +118,25 @@ def _close(inputs: list[Value], outputs: list[Value]) -> tuple[Graph, list[Value
     return graph, captured
 
 
-def _flat(structure: object) -> list[object]:
+def _flat(call: Call, structure: object, argument: int) -> list[object]:
     """The tensors of nil, a tensor, or lists of them to any depth."""
-    if structure is None:
-        return []
-    if isinstance(structure, tuple):
-        return [leaf for item in structure for leaf in _flat(item)]
-    return [structure]
+    leaves: list[object] = []
+    waiting = [structure]
+    count = 0
+    while waiting:
+        item = waiting.pop()
+        count += 1
+        if count + len(waiting) > VALUE_LIMIT:
+            raise call.error(
+                "E-LIMIT-004",
+                f"`scan` is given lists of more than {VALUE_LIMIT:,} values",
+                argument,
+            )
+        if isinstance(item, tuple):
+            waiting += reversed(item)
+        elif item is not None:
+            leaves.append(item)
+    return leaves
 
 
 def _rebuild(structure: object, values: list[Value]) -> object:
@@ -125,14 +154,14 @@ def _rebuild(structure: object, values: list[Value]) -> object:
 
 
 def _same_length(call: Call, carry: object, carried: list[Value]) -> list[object]:
-    leaves = _flat(carry)
+    leaves = _flat(call, carry, 0)
     if len(leaves) != len(carried):
         raise call.error(
             "E-TYPE-001",
-            "the next carry of `scan` is not as the first one",
+            "the next carry of `scan` does not hold as many tensors as the first one",
             0,
-            came=f"{len(leaves)} tensors",
-            expected=f"{len(carried)} tensors",
+            came=f"{len(leaves)}: {portray(carry)}",
+            expected=str(len(carried)),
         )
     return leaves
 
@@ -144,7 +173,7 @@ def _as_value(
         return item.value
     if is_number(item):
         assert isinstance(item, int | float)
-        return tracer.tensor(item, like or default_dtype(item))
+        return tracer.tensor(call, item, like or default_dtype(item), argument)
     raise call.wrong_kind(item, argument, "a tensor, or a list of tensors")
 
 

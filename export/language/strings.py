@@ -48,7 +48,7 @@ def name_of(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
 def text_of(call: Call, values: Sequence[Any]) -> str:
     """The values as text, joined; E-LIMIT-003 when it is too long."""
     limit = call.evaluator.limits.characters
-    return _bounded(call, [v if isinstance(v, str) else show(v, limit) for v in values], "")
+    return _bounded(call, [v if type(v) is str else show(v, limit) for v in values], "")
 
 
 def _bounded(call: Call, strings: Sequence[str], separator: str) -> str:

@@ -23,3 +23,9 @@ def did_you_mean(word: str, names: Iterable[str], prefix: str = "") -> str | Non
 
 def _likeness(word: str, name: str) -> float:
     return difflib.SequenceMatcher(None, name, word).ratio()
+
+
+def misnamed(wanted: str, names: Iterable[str], prefix: str = "") -> str | None:
+    """Which of `names` was probably meant to be `wanted`, or None."""
+    close = difflib.get_close_matches(wanted, sorted(set(names)), n=1, cutoff=0.6)
+    return f"rename `{prefix}{close[0]}` to `{prefix}{wanted}`" if close else None

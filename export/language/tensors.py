@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
-import numpy as np
+import math
+from typing import TypeAlias
 
 from sexpgpu.export.graph.graph import Value
-from sexpgpu.export.graph.types import Batch, DType, TensorType
-from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
+from sexpgpu.export.language.data import write_literal
+from sexpgpu.export.operations.rules import fitting
+from sexpgpu.schemas.errors import SexpgpuError, Span
 
 Number: TypeAlias = int | float | bool
 
@@ -31,7 +32,7 @@ class Tensor:
         return f"a tensor {self.type}"
 
     def show_value(self) -> str:
-        return f"<tensor {self.type}>"
+        return f"#<tensor {self.type}>"
 
 
 class Initializer:
@@ -50,14 +51,24 @@ class Initializer:
         return "(" + " ".join([self.name, *(repr(a) for a in self.arguments)]) + ")"
 
 
+class Weight(Value):
+    """A parameter's value in the graph; `span` is where the program declares it."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, type: TensorType, span: Span | None) -> None:
+        super().__init__(type)
+        self.span = span
+
+
 class Parameter(Tensor):
     """A weight: a tensor that has a value before the model is applied.
 
     `path` is where in the model it stands, empty until the model's parts were walked; `load` and
-    `key` name the file and the entry that its value is read from.
+    `key` name the file and the entry that its value is read from; `span` is where it is declared.
     """
 
-    __slots__ = ("frozen", "init", "key", "load", "path")
+    __slots__ = ("frozen", "init", "key", "load", "path", "span")
 
     def __init__(
         self,
@@ -67,13 +78,15 @@ class Parameter(Tensor):
         load: str | None = None,
         key: str | None = None,
         frozen: bool = False,
+        span: Span | None = None,
     ) -> None:
-        super().__init__(Value(type))
+        super().__init__(Weight(type, span))
         self.init = init
         self.load = load
         self.key = key
         self.frozen = frozen
         self.path = ""
+        self.span = span
 
     @property
     def elements(self) -> int:
@@ -88,7 +101,7 @@ class Parameter(Tensor):
         return f"a parameter {self.type}"
 
     def show_value(self) -> str:
-        return f"<parameter {self.path or '?'} {self.type}>"
+        return f"#<parameter {self.path or self.type}>"
 
 
 def is_tensor(value: object) -> bool:
@@ -101,25 +114,29 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
-def number_array(number: Number, dtype: DType) -> Any:
-    """The number as an array of rank 0.
+def number_array(name: str, number: Number, dtype: DType) -> Array:
+    """The number as an array of rank 0, for the operation `name`.
 
     Raises E-DTYPE-001 where the dtype cannot hold it as it is meant: a fraction among whole
-    numbers, a number among booleans.
+    numbers, a number among booleans or a boolean among numbers; E-VALUE-001 where it is too large.
     """
-    fits = {
-        DType.BOOL: isinstance(number, bool),
-        DType.I32: float(number).is_integer() and -(2**31) <= number < 2**31,
-        DType.I64: float(number).is_integer() and -(2**63) <= number < 2**63,
-    }
-    if not fits.get(dtype, True):
-        raise SexpgpuError(
-            "E-DTYPE-001",
-            f"the number {number} cannot stand for a tensor of {dtype}",
-            help="convert the tensor: `(cast x f32)`" if dtype.is_integer else None,
-        )
-    with np.errstate(over="ignore"):
-        return np.asarray(int(number) if dtype.is_integer else number).astype(dtype.numpy)
+    if isinstance(number, bool) is not (dtype is DType.BOOL):
+        kind = "the boolean" if isinstance(number, bool) else "the number"
+        advice = "`(cast x i32)` makes numbers of booleans"
+        if dtype is DType.BOOL:
+            advice = "a boolean is `true` or `false`; a comparison such as `(> x 0)` gives booleans"
+        raise _unfit(kind, number, dtype, advice)
+    if dtype.is_integer and math.isfinite(number) and not float(number).is_integer():
+        raise _unfit("the number", number, dtype, "convert the tensor: `(cast x f32)`")
+    return fitting(name, number, dtype)
+
+
+def _unfit(kind: str, number: Number, dtype: DType, help: str) -> SexpgpuError:
+    return SexpgpuError(
+        "E-DTYPE-001",
+        f"{kind} {write_literal(number)} cannot stand for a tensor of {dtype}",
+        help=help,
+    )
 
 
 def default_dtype(number: Number) -> DType:

@@ -9,10 +9,12 @@ when it can be called.
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from sexpgpu.export.graph.types import BATCH_HELP, Batch
 from sexpgpu.export.language.data import Keyword, Symbol, write_literal
 from sexpgpu.export.language.signature import Signature, signature_of
 from sexpgpu.schemas.errors import SexpgpuError, Span
@@ -93,14 +95,39 @@ class Call:
         span = self.span_of(argument)
         return SexpgpuError(code, message, span=span, came=came, expected=expected, help=help)
 
+    def of(self, *arguments: int) -> Call:
+        """The same call of some of its arguments, in this order."""
+        spans = tuple([self.span_of(argument) for argument in arguments])
+        return Call(self.evaluator, self.name, self.span, spans)
+
+    @contextmanager
+    def blamed(self, argument: int | str | None) -> Iterator[None]:
+        """Errors inside that say nowhere where they are, are at an argument."""
+        try:
+            yield
+        except SexpgpuError as error:
+            error.span = error.span or self.span_of(argument)
+            raise
+
     def wrong_kind(
         self, value: object, argument: int | str | None, expected: str, help: str | None = None
     ) -> SexpgpuError:
-        """E-TYPE-001: the argument is of another kind than the builtin takes."""
-        where = f"its `:{argument}`" if isinstance(argument, str) else "it"
-        message = f"`{self.name}` cannot take {describe(value)}"
-        if isinstance(argument, str):
-            message += f" as {where}"
+        """E-TYPE-001: the argument is of another kind than the builtin takes.
+
+        E-SHAPE-002 where it is the batch, which may stand for no number.
+        """
+        where = f" as its `:{argument}`" if isinstance(argument, str) else ""
+        if isinstance(value, Batch):
+            message = f"`{self.name}` would need to know the size of the batch{where}"
+            return self.error(
+                "E-SHAPE-002",
+                message,
+                argument,
+                came=str(value),
+                expected=expected,
+                help=BATCH_HELP,
+            )
+        message = f"`{self.name}` cannot take {describe(value)}{where}"
         return self.error(
             "E-TYPE-001", message, argument, came=portray(value), expected=expected, help=help
         )
@@ -153,7 +180,8 @@ class Function:
         self.spare = (None,) * (parameters.scope.layout.size - parameters.first_spare)
         # The number of arguments when a frame is just the arguments; -1 when binding takes more.
         self.arity = parameters.signature.least if parameters.signature.is_simple else -1
-        self.cost = 1 + (len(self.spare) >> 3)
+        # A call is an evaluation of itself and of a body; a large frame takes time too.
+        self.cost = 2 + (len(self.spare) >> 3)
 
     @property
     def signature(self) -> Signature:
@@ -175,7 +203,7 @@ def describe(value: object) -> str:
         return "a boolean"
     if isinstance(value, (int, float)):
         return "a number"
-    if isinstance(value, str):
+    if type(value) is str:
         return "a string"
     if isinstance(value, tuple):
         return f"a list of {len(value)}" if value else "an empty list"
@@ -190,7 +218,9 @@ def portray(value: object) -> str:
     """The kind of a value and its beginning: "a list of 2: (1 2)"."""
     kind = describe(value)
     shown = show(value, 60)
-    return kind if shown in (kind, "()") else f"{kind}: {shown}"
+    # What is known of a tensor is its type, which is shown once.
+    known = shown in (kind, "()", f"#<{kind.partition(' ')[2]}>")
+    return kind if known else f"{kind}: {shown}"
 
 
 def show(value: object, limit: int | None = None) -> str:
@@ -228,8 +258,8 @@ _CLOSE = object()
 
 
 def _show_atom(value: object) -> str:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return write_literal(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return write_literal(value)  # type: ignore[arg-type]
     if isinstance(value, Keyword):
         return ":" + value.name
     if isinstance(value, Symbol):

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
-from sexpgpu.export.graph.types import Batch, Dimension, DType, multiply
+from sexpgpu.export.graph.types import BATCH_HELP, Batch, Dimension, DType, multiply
+from sexpgpu.export.language.arguments import as_integer
 from sexpgpu.export.language.arithmetic import NUMBER_FUNCTIONS
 from sexpgpu.export.language.data import Keyword
-from sexpgpu.export.language.evaluator import Evaluator
+from sexpgpu.export.language.literals import literal_builtins
+from sexpgpu.export.language.models import ModelClass
 from sexpgpu.export.language.scanning import scan_builtin
 from sexpgpu.export.language.signature import signature_of
-from sexpgpu.export.language.tensors import Initializer, Tensor, default_dtype, is_number
+from sexpgpu.export.language.tensors import Tensor, default_dtype, is_number
 from sexpgpu.export.language.tracing import Tracer
-from sexpgpu.export.language.values import Builtin, Call, Implementation
+from sexpgpu.export.language.values import Builtin, Call, Implementation, portray, show
 from sexpgpu.export.operations.operation import Operation, all_operations
 from sexpgpu.export.operations.rules import normalize_axis
 from sexpgpu.export.operations.signature import Attribute, Kind, Signature, show_attribute
-from sexpgpu.schemas.errors import Span
 
 #: Operations that a call may give any number of tensors; two at a time, from the left.
-CHAINED = ("+", "-", "*", "minimum", "maximum", "logical-and", "logical-or")
+CHAINED = ("+", "-", "*", "/", "logical-and", "logical-or")
+
+#: Comparisons of each argument with the next, which must all hold.
+COMPARED = ("=", "<", "<=", ">", ">=")
 
 #: Operations that the language reaches by another name or form.
 _HIDDEN = ("constant", "scan")
-
-_FILLED = "(&optional shape &key (dtype f32))"
-_ABOUT_FILLED = "a tensor of {0} everywhere; without a shape an initializer: every number is {0}"
 
 #: Names that are an operation when a tensor comes first, and a layer of the prelude otherwise.
 LAYERS = {"lstm": "lstm-layer", "gru": "gru-layer", "dropout": "dropout-layer"}
@@ -43,9 +43,7 @@ def tensor_builtins(tracer: Tracer) -> dict[str, object]:
     ]
     builtins += [
         scan_builtin(tracer),
-        Builtin("tensor", "(values &key dtype)", _literal(tracer), "a literal tensor"),
-        Builtin("zeros", _FILLED, _filled(tracer, 0.0, "zeros"), _ABOUT_FILLED.format(0)),
-        Builtin("ones", _FILLED, _filled(tracer, 1.0, "ones"), _ABOUT_FILLED.format(1)),
+        *literal_builtins(tracer),
         Builtin(
             "shape", "(x)", lambda call, p, k: _type(call, p[0]).shape, "a tensor's dimensions"
         ),
@@ -58,42 +56,29 @@ def tensor_builtins(tracer: Tracer) -> dict[str, object]:
     ]
     named: dict[str, object] = {builtin.name: builtin for builtin in builtins}
     named["quotient"] = _renamed(tracer, "quotient", "floor-divide")
-    for name, layer in LAYERS.items():
-        if name not in all_operations():
-            continue
-        named[name] = OperationOrLayer(name, all_operations()[name], layer, tracer)
     return named
 
 
-class OperationOrLayer:
+def operation_or_layer(tracer: Tracer, name: str, layer: ModelClass) -> Builtin:
     """A name that is an operation when a tensor comes first, and a layer of the prelude else."""
+    operation = all_operations()[name]
+    traced = signature_of(signature_text(operation.signature))
 
-    def __init__(self, name: str, operation: Operation, layer: str, tracer: Tracer) -> None:
-        self.call_name = name
-        self.operation = operation
-        self.layer = layer
-        self.tracer = tracer
+    def apply(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
+        of_tensor = bool(positional) and isinstance(positional[0], Tensor)
+        signature = traced if of_tensor else layer.signature
+        signature.check(
+            name, len(positional), keywords, call.span, keyword_spans=call.keyword_spans
+        )
+        if of_tensor:
+            return tracer.call(operation, positional, keywords, call)
+        return call.evaluator.apply(layer, positional, keywords, call.span)
 
-    def call(
-        self,
-        evaluator: Evaluator,
-        positional: Sequence[Any],
-        keywords: Mapping[str, Any],
-        span: Span | None,
-    ) -> object:
-        """Traces the operation, or makes the layer."""
-        if positional and isinstance(positional[0], Tensor):
-            signature = signature_of(signature_text(self.operation.signature))
-            signature.check(self.call_name, len(positional), keywords, span)
-            call = Call(evaluator, self.call_name, span)
-            return self.tracer.call(self.operation, positional, keywords, call)
-        return evaluator.apply(self.tracer.layers[self.layer], positional, keywords, span)
-
-    def describe_value(self) -> str:
-        return "a function"
-
-    def show_value(self) -> str:
-        return f"#<function {self.call_name}>"
+    keys = " ".join(dict.fromkeys([*traced.keys, *layer.signature.keys]))
+    text = f"(&rest arguments{' &key ' if keys else ''}{keys})"
+    return Builtin(
+        name, text, apply, f"the operation of a tensor; else the layer `{layer.call_name}`"
+    )
 
 
 def signature_text(signature: Signature) -> str:
@@ -136,15 +121,34 @@ def _operation_builtin(tracer: Tracer, operation: Operation) -> Builtin:
     function: Implementation = trace
     text = signature_text(operation.signature)
     if name in CHAINED:
-        function = _chained(tracer, operation)
-        text = "(a &rest more)"
+        function, text = _chained(tracer, operation), "(a &rest more)"
+    elif name in COMPARED:
+        function = _compared(tracer, operation)
+    if plain is not None and not operation.elementwise:
+        # `max` is of several numbers, or of a tensor along an axis.
+        function, text = _along_axis(trace), text.replace(" &key", " &rest more &key")
+    elif plain is not None:
+        text = plain.signature
     if plain is not None:
         function = _arithmetic(name, plain.function, function)
-        # `max` is of several numbers, or of a tensor along an axis.
-        text = (
-            plain.signature if operation.elementwise else text.replace(" &key", " &rest more &key")
-        )
     return Builtin(name, text, function, operation.__doc__ or "")
+
+
+def _along_axis(traced: Implementation) -> Implementation:
+    """`max` and `min` of a tensor, which reduce it, and do not compare it with another."""
+
+    def reduce(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
+        if len(positional) > 1:
+            raise call.error(
+                "E-CALL-002",
+                f"`{call.name}` reduces one tensor, {len(positional)} arguments came",
+                1,
+                expected=f"({call.name} x &key axis keep)",
+                help=f"elementwise, the {call.name} of two tensors is `({call.name}imum a b)`",
+            )
+        return traced(call, positional, keywords)
+
+    return reduce
 
 
 def _renamed(tracer: Tracer, name: str, operation: str) -> Builtin:
@@ -158,14 +162,32 @@ def _renamed(tracer: Tracer, name: str, operation: str) -> Builtin:
 
 
 def _chained(tracer: Tracer, operation: Operation) -> Implementation:
+    """Any number of arguments, taken together two at a time from the left."""
+
     def trace(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
-        if len(positional) == 1:
-            if operation.name == "-":
-                return tracer.call(all_operations()["neg"], positional, {}, call)
-            return positional[0]
+        if len(positional) == 1 and operation.name == "-":
+            return tracer.call(all_operations()["neg"], positional, {}, call)
+        if len(positional) == 1 and operation.name == "/":
+            return tracer.call(operation, (1, *positional), {}, call.of(0, 0))
         result = positional[0]
-        for item in positional[1:]:
-            result = tracer.call(operation, (result, item), {}, call)
+        for index, item in enumerate(positional[1:], 1):
+            result = tracer.call(operation, (result, item), {}, call.of(0, index))
+        return result
+
+    return trace
+
+
+def _compared(tracer: Tracer, operation: Operation) -> Implementation:
+    """Each argument with the next; of more than two, whether every comparison holds."""
+
+    def trace(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
+        results = [
+            tracer.call(operation, pair, {}, call.of(index, index + 1))
+            for index, pair in enumerate(pairwise(positional))
+        ]
+        both, result = all_operations()["logical-and"], results[0]
+        for other in results[1:]:
+            result = tracer.call(both, (result, other), {}, call)
         return result
 
     return trace
@@ -179,7 +201,7 @@ def _arithmetic(name: str, plain: Implementation, traced: Implementation) -> Imp
         for item in positional:
             tensors = tensors or isinstance(item, Tensor)
             batch = batch or isinstance(item, Batch)
-        if tensors and (not batch or name not in ("=", "!=")):
+        if keywords or (tensors and (not batch or name not in ("=", "!="))):
             return traced(call, positional, keywords)
         if batch and name not in ("=", "!="):
             return _batch_product(call, name, positional)
@@ -192,7 +214,7 @@ def _batch_product(call: Call, name: str, positional: Sequence[Any]) -> Dimensio
     """The batch times whole numbers; nothing else can be done with it."""
     result: Dimension | None = 1
     for index, item in enumerate(positional):
-        whole = isinstance(item, Batch) or (isinstance(item, int) and not isinstance(item, bool))
+        whole = isinstance(item, Batch) or type(item) is int
         if name == "*" and whole and result is not None:
             result = multiply(result, item)
         if name != "*" or not whole or result is None:
@@ -200,11 +222,12 @@ def _batch_product(call: Call, name: str, positional: Sequence[Any]) -> Dimensio
                 "E-SHAPE-002",
                 f"`{name}` would need to know the size of the batch",
                 index,
-                came=" and ".join(str(i) for i in positional),
-                help="the model is traced once for any number of records: the batch may be passed "
-                "on, multiplied by a whole number and compared for equality",
+                came=" and ".join([show(item, 20) for item in positional[:4]]),
+                help=BATCH_HELP,
             )
     assert result is not None
+    if (result.multiple if isinstance(result, Batch) else result) < 0:
+        raise call.error("E-VALUE-001", "a dimension is not negative", came=str(result))
     return result
 
 
@@ -215,65 +238,10 @@ def _type(call: Call, value: object) -> Any:
 
 
 def _dim(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Dimension:
-    type, axis = _type(call, positional[0]), positional[1]
-    if isinstance(axis, bool) or not isinstance(axis, int):
-        raise call.wrong_kind(axis, 1, "an axis, a whole number")
-    dimension: Dimension = type.shape[normalize_axis("dim", axis, type.rank)]
+    type, axis = _type(call, positional[0]), as_integer(call, positional[1], 1)
+    with call.blamed(1):
+        dimension: Dimension = type.shape[normalize_axis("dim", axis, type.rank)]
     return dimension
-
-
-def _literal(tracer: Tracer) -> Implementation:
-    """`(tensor (list 1.0 2.0))`: nested lists of numbers."""
-
-    def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Tensor:
-        values = positional[0]
-        leaves = list(_leaves(call, values))
-        dtype = keywords.get("dtype")
-        if dtype is None:
-            kinds = {default_dtype(leaf) for leaf in leaves}
-            dtype = DType.F32 if not leaves or DType.F32 in kinds else kinds.pop()
-        if not isinstance(dtype, DType):
-            raise call.wrong_kind(dtype, "dtype", "a dtype")
-        try:
-            wide = np.array(values, np.float64 if dtype.is_float else None)
-        except (ValueError, OverflowError):
-            raise call.error(
-                "E-SHAPE-001", "the lists of a literal tensor are not all as long", 0
-            ) from None
-        if dtype.is_integer and wide.dtype.kind == "f" and leaves:
-            raise call.error(
-                "E-DTYPE-001", f"a fraction among the numbers of a tensor of {dtype}", 0
-            )
-        limit = np.iinfo(dtype.numpy) if dtype.is_integer else None
-        if limit is not None and any(not limit.min <= leaf <= limit.max for leaf in leaves):
-            raise call.error("E-VALUE-001", f"a number does not fit into {dtype}", 0)
-        with np.errstate(over="ignore"):
-            return Tensor(tracer.constant(wide.astype(dtype.numpy)))
-
-    return make
-
-
-def _leaves(call: Call, values: object) -> Any:
-    """The numbers of nested lists."""
-    if isinstance(values, tuple):
-        for item in values:
-            yield from _leaves(call, item)
-    elif is_number(values):
-        yield values
-    else:
-        raise call.wrong_kind(values, 0, "numbers, in lists of one length to any depth")
-
-
-def _filled(tracer: Tracer, number: float, name: str) -> Implementation:
-    """`(zeros shape)` is a tensor, `(zeros)` an initializer."""
-
-    def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
-        if not positional and not keywords:
-            return Initializer(name, ())
-        full = all_operations()["full"]
-        return tracer.call(full, [*positional, number], keywords, call)
-
-    return make
 
 
 def _note(tracer: Tracer) -> Implementation:
@@ -287,7 +255,17 @@ def _note(tracer: Tracer) -> Implementation:
             raise call.wrong_kind(value, 1, "a scalar tensor")
         if isinstance(value, Tensor) and value.type.shape:
             raise call.error(
-                "E-SHAPE-001", f"`{call.name}` notes a scalar", 1, came=str(value.type)
+                "E-SHAPE-001",
+                f"`{call.name}` notes a scalar",
+                1,
+                came=str(value.type),
+                help="reduce it, with `all`" if call.name == "guard" else "reduce it, with `mean`",
+            )
+        dtype = value.type.dtype if isinstance(value, Tensor) else default_dtype(value)
+        if (dtype is DType.BOOL) is not (call.name == "guard"):
+            expected = "true or false" if call.name == "guard" else "a number"
+            raise call.error(
+                "E-DTYPE-002", f"`{call.name}` notes {expected}", 1, came=portray(value)
             )
         tracer.notes.append((call.name, name.name))
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import (
     MAXIMUM_ELEMENTS,
+    MAXIMUM_RANK,
     Array,
     Batch,
     DType,
+    Shape,
     TensorType,
     elements,
     format_shape,
@@ -80,6 +82,12 @@ class Rows:
     count: int
     positions: Value
     causal: bool
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the result with `count` positions along the axis."""
+        shape = self.result.shape
+        return (*shape[: self.axis], self.count, *shape[self.axis + 1 :])
 
 
 class Operation(ABC):
@@ -205,15 +213,7 @@ class Operation(ABC):
                 )
         results = tuple(self.infer(inputs, attributes))
         for result in results:
-            # An axis of length 0 leaves no elements, but the others must still be countable.
-            count = elements([dimension or 1 for dimension in result.shape])
-            if count > MAXIMUM_ELEMENTS:
-                raise SexpgpuError(
-                    "E-SHAPE-003",
-                    f"`{self.name}` would make a tensor of {count:,} elements",
-                    came=format_shape(result.shape),
-                    expected=f"at most {MAXIMUM_ELEMENTS:,} elements for one record",
-                )
+            check_size(f"`{self.name}`", result.shape)
         return results
 
     def _present(self, attributes: Attributes, count: int) -> tuple[Operand, ...]:
@@ -225,6 +225,25 @@ class Operation(ABC):
                 expected=self.signature.show(self.name),
             )
         return present
+
+
+def check_size(what: str, shape: Shape) -> None:
+    """E-SHAPE-003 for a shape of too many axes, or of too many elements for one record."""
+    if len(shape) > MAXIMUM_RANK:
+        raise SexpgpuError(
+            "E-SHAPE-003",
+            f"{what} would make a tensor of {len(shape)} axes",
+            expected=f"at most {MAXIMUM_RANK}",
+        )
+    # An axis of length 0 leaves no elements, but the others must still be countable.
+    count = elements([dimension or 1 for dimension in shape])
+    if count > MAXIMUM_ELEMENTS:
+        raise SexpgpuError(
+            "E-SHAPE-003",
+            f"{what} would make a tensor of {count:,} elements",
+            came=format_shape(shape),
+            expected=f"at most {MAXIMUM_ELEMENTS:,} elements for one record",
+        )
 
 
 OPERATIONS: dict[str, Operation] = {}

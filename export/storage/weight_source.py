@@ -51,6 +51,12 @@ _EXACT: dict[str, tuple[DType, ...]] = {
 }
 """The dtypes that hold every value of a file's dtype: a file is widened, and never rounded."""
 
+
+def widened(dtype: str) -> DType | None:
+    """The smallest dtype of the language that holds every value of a file's dtype, if one does."""
+    return next(iter(_EXACT.get(dtype, ())), None)
+
+
 _hashes: dict[tuple[Path, int, int], str] = {}
 
 
@@ -113,10 +119,10 @@ class WeightSource(ABC):
         """
         have, size = self.describe(key)
         if dtype not in _EXACT.get(have, ()):
-            widened = _EXACT.get(have, ())
+            wide = widened(have)
             help = "sexpgpu has no dtype for these values; convert the file"
-            if widened:
-                help = f"declare the parameter `:dtype {widened[0]}` and `cast` where it is used"
+            if wide is not None:
+                help = f"declare the parameter `:dtype {wide}` and `cast` where it is used"
         elif size != tuple(shape):
             help = "declare the parameter with the file's shape"
             if size == tuple(shape)[::-1]:

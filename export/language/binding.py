@@ -1,0 +1,228 @@
+"""The arguments of one call of an operation, told apart by its signature and checked for kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sexpgpu.export.graph.types import BATCH_HELP, Batch, DType
+from sexpgpu.export.language.data import Keyword
+from sexpgpu.export.language.suggestion import did_you_mean
+from sexpgpu.export.language.tensors import Number, Tensor, default_dtype, is_number
+from sexpgpu.export.language.values import Call, portray
+from sexpgpu.export.operations.operation import Operation
+from sexpgpu.export.operations.signature import Attribute, Kind, Operand
+from sexpgpu.schemas.errors import SexpgpuError
+
+Place = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor or number given for an operand, and where: at a position, or by a keyword."""
+
+    operand: Operand
+    value: Tensor | Number
+    place: Place
+
+
+class Binding:
+    """`arguments` are the tensors and numbers in the order of a node's inputs, `attributes` the
+    rest in Python's terms.
+
+    The number of arguments and the keywords were checked against the signature.  Raises E-CALL-002
+    for what is missing, E-TYPE-001 for values of another kind, and E-SHAPE-002 for the batch where
+    a number is needed.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        positional: Sequence[Any],
+        keywords: Mapping[str, Any],
+        call: Call,
+    ) -> None:
+        self.operation = operation
+        self.call = call
+        self.arguments: list[Argument] = []
+        self.attributes: dict[str, Any] = {}
+        given: dict[str, tuple[Any, Place]] = {n: (v, n) for n, v in keywords.items()}
+        given |= self._positional(positional)
+        for parameter in operation.signature.parameters:
+            value, place = given.get(parameter.name, (None, parameter.name))
+            if isinstance(parameter, Operand):
+                self._bind_operand(parameter, value, place)
+            elif parameter.name in given:
+                self.attributes[parameter.name] = self._attribute(parameter, value, place)
+            elif parameter.required:
+                raise self._count_error(f"`{call.name}` needs `:{parameter.name}`", None)
+            else:
+                self.attributes[parameter.name] = parameter.default
+
+    @property
+    def values(self) -> list[Tensor | Number]:
+        """The tensors and numbers."""
+        return [argument.value for argument in self.arguments]
+
+    def dtypes(self) -> list[DType]:
+        """The dtype of each argument: a number has that of its group's first tensor.
+
+        Where a group has no tensor, that of its first argument that is as wide as all of them.
+        """
+        groups: dict[str, DType] = {}
+        numbers: dict[str, list[Number]] = {}
+        for argument in self.arguments:
+            if isinstance(argument.value, Tensor):
+                groups.setdefault(argument.operand.group, argument.value.type.dtype)
+            else:
+                numbers.setdefault(argument.operand.group, []).append(argument.value)
+        for argument in self.arguments:
+            group = argument.operand.group
+            if group not in groups:
+                groups[group] = _common_dtype(numbers[group], argument.operand.dtypes)
+        return [groups[argument.operand.group] for argument in self.arguments]
+
+    def kind_error(self, name: str, place: Place, expected: str, value: object) -> SexpgpuError:
+        """E-TYPE-001 at an argument."""
+        call = self.call
+        return call.error(
+            "E-TYPE-001",
+            f"`{call.name}` takes {expected} as `{name}`",
+            place,
+            came=portray(value),
+            expected=self._usage(),
+            help=_advice(call.name, value),
+        )
+
+    def _positional(self, values: Sequence[Any]) -> dict[str, tuple[Any, Place]]:
+        """The positional arguments by the names of their parameters."""
+        parameters = self.operation.signature.positional
+        found: dict[str, tuple[Any, Place]] = {}
+        for index, parameter in enumerate(parameters):
+            if isinstance(parameter, Operand) and parameter.variadic:
+                found[parameter.name] = (tuple(values[index:]), index)
+                return found
+            if index < len(values):
+                found[parameter.name] = (values[index], index)
+        if len(values) > len(parameters):
+            count = len(parameters)
+            arguments = "1 argument" if count == 1 else f"{count} arguments"
+            message = f"`{self.call.name}` takes {arguments} of tensors, {len(values)} came"
+            raise self._count_error(message, count)
+        return found
+
+    def _bind_operand(self, operand: Operand, value: Any, place: Place) -> None:
+        """Every item is a tensor, or a number that may stand for one."""
+        items: Iterable[tuple[Any, Place]] = [(value, place)]
+        if operand.variadic and isinstance(place, int):
+            items = [(item, place + index) for index, item in enumerate(value)]
+            if len(value) == 1 and isinstance(value[0], tuple):
+                items = [(item, place) for item in value[0]]
+        elif value is None and operand.optional:
+            return
+        for item, where in items:
+            if isinstance(item, Batch):
+                raise self.call.error(
+                    "E-SHAPE-002",
+                    "the batch has no number that a tensor could be computed with",
+                    where,
+                    came=str(item),
+                    help=BATCH_HELP,
+                )
+            if not isinstance(item, Tensor) and not is_number(item):
+                raise self.kind_error(operand.name, where, "a tensor or a number", item)
+            self.arguments.append(Argument(operand, item, where))
+
+    def _attribute(self, attribute: Attribute, value: Any, place: Place) -> Any:
+        """The value in Python's terms, checked for its kind."""
+        if value is None and attribute.default is None:
+            return None
+        converted = _convert(attribute, value)
+        if converted is not None:
+            return converted
+        if any(isinstance(v, Batch) for v in (value if isinstance(value, tuple) else (value,))):
+            raise self.call.error(
+                "E-SHAPE-002",
+                f"`{self.call.name}` needs whole numbers as `{attribute.name}`, and gets the batch",
+                place,
+                came=portray(value),
+                help=BATCH_HELP,
+            )
+        choices = " or ".join(f":{choice}" for choice in attribute.choices)
+        error = self.kind_error(attribute.name, place, choices or f"a {attribute.kind}", value)
+        if isinstance(value, Keyword):
+            error.help = did_you_mean(value.name, attribute.choices, ":")
+        raise error
+
+    def _count_error(self, message: str, place: Place | None) -> SexpgpuError:
+        return self.call.error("E-CALL-002", message, place, expected=self._usage())
+
+    def _usage(self) -> str | None:
+        """How the operation is called, where the call is by its own name."""
+        own = self.call.name == self.operation.name
+        return self.operation.signature.show(self.call.name) if own else None
+
+
+def _common_dtype(numbers: Sequence[Number], allowed: frozenset[DType]) -> DType:
+    """The dtype of numbers that no tensor gives one."""
+    dtypes = {default_dtype(number) for number in numbers}
+    for dtype in (DType.F32, DType.I32, DType.BOOL):
+        if dtype in dtypes and dtype in allowed:
+            return dtype
+    return next(dtype for dtype in (DType.F32, DType.I32, DType.BOOL) if dtype in allowed)
+
+
+def _convert(attribute: Attribute, value: Any) -> Any:
+    """The attribute's value; None where it is of another kind."""
+    match attribute.kind:
+        case Kind.INTEGER if _is_whole(value) or isinstance(value, Batch):
+            return value
+        case Kind.NUMBER if _is_whole(value) or isinstance(value, float):
+            return float(value)
+        case Kind.BOOLEAN if isinstance(value, bool):
+            return value
+        case Kind.WORD if isinstance(value, Keyword) and value.name in attribute.choices:
+            return value.name
+        case Kind.STRING if type(value) is str:
+            return value
+        case Kind.DTYPE if isinstance(value, DType):
+            return value
+        case Kind.INTEGERS if _is_whole(value):
+            return (value,)
+        case Kind.INTEGERS if isinstance(value, tuple):
+            return value if all(_is_whole(v) for v in value) else None
+        case Kind.SHAPE if _is_whole(value) or isinstance(value, Batch):
+            return (value,)
+        case Kind.SHAPE if isinstance(value, tuple):
+            return value if all(_is_whole(v) or isinstance(v, Batch) for v in value) else None
+        case Kind.PADDING if isinstance(value, Keyword) and value.name in attribute.choices:
+            return value.name
+        case Kind.PADDING if _is_padding(value):
+            return value
+    return None
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int
+
+
+def _is_padding(value: Any) -> bool:
+    """A whole number, or a list of whole numbers and pairs of them."""
+    entries = value if isinstance(value, tuple) else (value,)
+    numbers = [n for entry in entries for n in (entry if isinstance(entry, tuple) else (entry,))]
+    pairs = all(len(entry) == 2 for entry in entries if isinstance(entry, tuple))
+    return pairs and all(_is_whole(n) for n in numbers)
+
+
+def _advice(name: str, value: object) -> str | None:
+    """How to mend a call with a value that is no tensor."""
+    if value is None and name in ("=", "!="):
+        return "`(nil? x)` asks whether a value is nil"
+    if isinstance(value, tuple) and any(isinstance(item, Tensor) for item in value):
+        return "`concat` and `stack` make one tensor of several"
+    if isinstance(value, tuple) and name in ("sum", "max", "min", "sort"):
+        return f"`{name}-list` is for lists; `(tensor (list …))` is a literal tensor"
+    if isinstance(value, tuple):
+        return "`(tensor (list …))` is a literal tensor"
+    return "call it" if hasattr(value, "call_name") else None
