@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from sexpgpu.export.graph.graph import Graph, Rewriter, Value
+from sexpgpu.export.graph.graph import Graph, Node, Rewriter, Value
 from sexpgpu.export.graph.reference import evaluate_node
 from sexpgpu.export.graph.types import Array, Batch
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.passes.prune import remove_dead
+from sexpgpu.schemas.errors import SexpgpuError
 
 #: Bytes that a node takes in a file at least, so that a result of this size never grows it.
 _NODE_BYTES = 64
@@ -18,31 +19,41 @@ def fold_constants(graph: Graph) -> Graph:
     """The same graph with nodes over constants replaced by their values.
 
     Needs: any graph.  Leaves: the same outputs, to the bit of the reference.  A node is folded
-    only where its result takes no more bytes than the node and its constant inputs did.
+    only where its result takes no more bytes than the node and the constants that go with it.
     """
     constant = all_operations()["constant"]
     rewriter = Rewriter(graph)
     arrays: dict[Value, Array] = {}
+    shared = {value for value, nodes in graph.consumers().items() if len(nodes) > 1}
+    shared.update(graph.outputs.values())
     for node in graph.nodes:
         if node.operation is constant:
             arrays[node.results[0]] = node.attributes["value"]
             rewriter.keep(node)
             continue
-        known = [arrays[value] for value in node.inputs if value in arrays]
-        budget = max(_NODE_BYTES, sum(array.nbytes for array in known))
+        goes = sum(arrays[value].nbytes for value in {*node.inputs} & {*arrays} - shared)
         sizes = [_bytes(value) for value in node.results]
         if (
-            len(known) < len(node.inputs)
+            any(value not in arrays for value in node.inputs)
             or node.operation.random
             or any(size is None for size in sizes)
-            or sum(size or 0 for size in sizes) > budget
+            or sum(size or 0 for size in sizes) > max(_NODE_BYTES, goes)
         ):
             rewriter.keep(node)
             continue
-        for value, array in zip(node.results, evaluate_node(node, known, 1), strict=True):
+        for value, array in zip(node.results, _evaluate(node, arrays), strict=True):
             arrays[value] = array
             rewriter.replace(value, rewriter.add(constant, [], like=node, value=array))
     return remove_dead(rewriter.finish(graph))
+
+
+def _evaluate(node: Node, arrays: dict[Value, Array]) -> list[Array]:
+    """The node's values; an error says where in the source it stands."""
+    try:
+        return evaluate_node(node, [arrays[value] for value in node.inputs], 1)
+    except SexpgpuError as error:
+        error.place = error.place or str(node.position or "")
+        raise
 
 
 def _bytes(value: Value) -> int | None:

@@ -18,7 +18,7 @@ from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.schemas.errors import SexpgpuError
 from support.random_layers import LAYERS
 from support.random_moves import MOVES
-from support.random_plain import draw_plain, random_numbers
+from support.random_plain import NothingFits, draw_plain, random_numbers
 
 #: Every operation that a model run alone may have.
 OPERATIONS = [name for name, operation in all_operations().items() if not operation.random]
@@ -53,14 +53,11 @@ class RandomGraph:
     def attempt(self, name: str) -> Node | None:
         """A node of the operation over random operands; None where they do not fit."""
         operation = all_operations()[name]
-        made = _RECIPES.get(name, draw_plain)(self, operation)
-        if made is None:
-            return None
-        inputs, attributes = made
         defaults = {a.name: a.default for a in operation.signature.attributes}
         try:
+            inputs, attributes = _RECIPES.get(name, draw_plain)(self, operation)
             node = make_node(operation, inputs, {**defaults, **attributes})
-        except SexpgpuError:
+        except (NothingFits, SexpgpuError):
             return None
         if any(np.prod(concrete(type.shape, 1)) > _LARGEST for type in node.result_types):
             return None
@@ -97,22 +94,23 @@ class RandomGraph:
         self.values.append(value)
         return value
 
-    def pick(self, fits: Callable[[TensorType], bool] = lambda type: True) -> Value | None:
+    def pick(self, fits: Callable[[TensorType], bool] = lambda type: True) -> Value:
         """One of the values that fit; the younger the likelier."""
-        found = [value for value in self.values if fits(value.type)]
-        if not found:
-            return None
-        place = int(len(found) * self.generator.random() ** 0.6)
-        return found[min(place, len(found) - 1)]
+        return self.one_of([value for value in self.values if fits(value.type)])
 
-    def index(self, fits: Callable[[TensorType], bool] = lambda type: True) -> Value | None:
+    def index(self, fits: Callable[[TensorType], bool] = lambda type: True) -> Value:
         """Whole numbers that are in the range of every axis: they were not computed."""
-        found = [
-            value
-            for value in self.values
-            if value.type.dtype.is_integer and _is_index(value) and fits(value.type)
-        ]
-        return found[int(self.generator.integers(len(found)))] if found else None
+        whole = [value for value in self.values if value.type.dtype.is_integer]
+        return self.one_of([value for value in whole if _is_index(value) and fits(value.type)])
+
+    def one_of(self, values: Sequence[Value]) -> Value:
+        if not values:
+            raise NothingFits
+        place = int(len(values) * self.generator.random() ** 0.6)
+        return values[min(place, len(values) - 1)]
+
+    def chance(self, share: float) -> bool:
+        return bool(self.generator.random() < share)
 
     def choose(self, *choices: Any) -> Any:
         return choices[int(self.generator.integers(len(choices)))]

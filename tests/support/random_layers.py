@@ -8,7 +8,7 @@ from sexpgpu.export.graph.graph import Value
 from sexpgpu.export.graph.types import Dimension, DType, TensorType
 from sexpgpu.export.operations.operation import Operation
 from sexpgpu.export.operations.signature import GIVEN
-from support.random_plain import Made, Recipe
+from support.random_plain import Made, NothingFits, Recipe
 
 if TYPE_CHECKING:
     from support.random_graphs import RandomGraph
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 def _matmul(made: RandomGraph, operation: Operation) -> Made:
     a = made.pick(lambda type: type.dtype.is_float and type.rank > 0)
-    assert a is not None
     inner = a.type.shape[-1]
     b = made.pick(
         lambda type: (
@@ -25,7 +24,7 @@ def _matmul(made: RandomGraph, operation: Operation) -> Made:
             and type.shape[-2 if type.rank > 1 else -1] == inner
         )
     )
-    return None if b is None else ([a, b], {})
+    return [a, b], {}
 
 
 def _einsum(made: RandomGraph, operation: Operation) -> Made:
@@ -35,40 +34,32 @@ def _einsum(made: RandomGraph, operation: Operation) -> Made:
     dtype = made.choose(DType.F32, DType.F32, DType.F64)
     for _ in range(count):
         value = made.pick(lambda type: type.dtype is dtype and 0 < type.rank < 5)
-        if value is None:
-            return None
         word = ""
         for length in value.type.shape:
             known = [c for c, size in sizes.items() if size == length and c not in word]
-            if not known or made.generator.random() < 0.3:
+            if not known or made.chance(0.3):
                 known = [next(c for c in letters if c not in sizes)] if len(sizes) < 8 else known
             if not known:
-                return None
+                raise NothingFits
             letter = made.choose(*known)
             sizes[letter] = length
             word += letter
         words.append(word)
         inputs.append(value)
-    result = "".join(
-        str(c) for c in made.generator.permutation(list(sizes)) if made.generator.random() < 0.7
-    )
+    result = "".join(str(c) for c in made.generator.permutation(list(sizes)) if made.chance(0.7))
     return inputs, {"equation": ",".join(words) + "->" + result}
 
 
 def _conv(made: RandomGraph, operation: Operation) -> Made:
     x = made.pick(
         lambda type: (
-            type.dtype is DType.F32 and type.rank in (3, 4) and isinstance(type.shape[1], int)
+            type.dtype is DType.F32 and type.rank in (3, 4) and type.shape[1] in range(1, 99)
         )
     )
-    if x is None:
-        return None
     channels = x.type.shape[1]
     assert isinstance(channels, int)
     size = [made.choose(1, 2, 3) for _ in range(x.type.rank - 2)]
-    groups = made.choose(1, 1, channels) if channels else 1
-    if not channels:
-        return None
+    groups = made.choose(1, 1, channels)
     w = made.add_weight(f"conv.{len(made.weights)}", DType.F32, channels, channels // groups, *size)
     left = tuple((d - 1, 0) for d in size)
     return [x, w], {"padding": made.choose(left, 0, "same"), "groups": groups}
@@ -76,71 +67,55 @@ def _conv(made: RandomGraph, operation: Operation) -> Made:
 
 def _pool(made: RandomGraph, operation: Operation) -> Made:
     x = made.pick(lambda type: type.dtype is DType.F32 and type.rank in (3, 4))
-    if x is None:
-        return None
     size = tuple(made.choose(1, 2) for _ in range(x.type.rank - 2))
     return [x], {"size": size, "stride": made.choose(None, (1,) * len(size))}
 
 
 def _resize(made: RandomGraph, operation: Operation) -> Made:
     x = made.pick(lambda type: type.dtype is DType.F32 and type.rank in (3, 4))
-    if x is None:
-        return None
     size = tuple(made.choose(made.positions, 3) for _ in range(x.type.rank - 2))
     return [x], {"size": size, "mode": made.choose("nearest", "linear", "cubic")}
 
 
 def _normalize(made: RandomGraph, operation: Operation) -> Made:
     x = made.pick(lambda type: type.dtype.is_float and type.rank > 0)
-    assert x is not None
     axis = made.choose(x.type.rank - 1, int(made.generator.integers(x.type.rank)))
     inputs, given = [x], []
     for operand in operation.signature.operands[1:]:
-        value = made.pick(
-            lambda type: type.dtype is x.type.dtype and type.shape == x.type.shape[axis:]
-        )
-        if value is not None and made.generator.random() < 0.7:
-            inputs.append(value)
+        if made.chance(0.5):
+            vector = x.type.with_shape(x.type.shape[axis:])
+            inputs.append(made.pick(lambda type, wanted=vector: type == wanted))
             given.append(operand.name)
     return inputs, {"axis": axis, GIVEN: tuple(given)}
 
 
 def _cross_entropy(made: RandomGraph, operation: Operation) -> Made:
     logits = made.pick(lambda type: type.dtype is DType.F32 and type.rank > 0)
-    assert logits is not None
     targets = made.index(lambda type: type.shape == logits.type.shape[:-1])
-    return targets and ([logits, targets], {"ignore": made.choose(None, 1)})
+    return [logits, targets], {"ignore": made.choose(None, 1)}
 
 
 def _attention(made: RandomGraph, operation: Operation) -> Made:
     rank = made.choose(3, 4)
     q = made.pick(lambda type: type.dtype.is_float and type.rank == rank)
-    if q is None:
-        return None
 
     def fits(type: TensorType) -> bool:
         return type.dtype is q.type.dtype and type.rank == rank and type.shape[0] == q.type.shape[0]
 
     k = made.pick(lambda type: fits(type) and type.shape[-1] == q.type.shape[-1])
-    if k is None:
-        return None
     v = made.pick(lambda type: fits(type) and type.shape[:-1] == k.type.shape[:-1])
-    if v is None:
-        return None
     inputs, given = [q, k, v], []
     for name, dtypes in (
         ("mask", (DType.BOOL,)),
         ("bias", (q.type.dtype,)),
         ("positions", (DType.I32, DType.I64)),
     ):
-        if made.generator.random() < 0.3:
-            value = made.pick(lambda type: type.dtype in dtypes)  # noqa: B023
-            if value is not None:
-                inputs.append(value)
-                given.append(name)
+        if made.chance(0.3):
+            inputs.append(made.pick(lambda type, wanted=dtypes: type.dtype in wanted))
+            given.append(name)
     return inputs, {
         GIVEN: tuple(given),
-        "causal": bool(made.generator.random() < 0.6),
+        "causal": made.chance(0.6),
         "window": made.choose(None, None, 2, 3),
         "softcap": made.choose(None, None, 5.0),
         "offset": made.choose(0, 0, -1, 1),
@@ -149,14 +124,10 @@ def _attention(made: RandomGraph, operation: Operation) -> Made:
 
 def _rotary(made: RandomGraph, operation: Operation) -> Made:
     x = made.pick(lambda type: type.dtype.is_float and type.rank > 1)
-    if x is None:
-        return None
-    inputs, given = [x], ()
-    if made.generator.random() < 0.3:
-        positions = made.index()
-        if positions is not None:
-            inputs, given = [x, positions], ("positions",)
-    return inputs, {GIVEN: given, "interleaved": made.choose(True, False)}
+    attributes = {"interleaved": made.choose(True, False)}
+    if made.chance(0.3):
+        return [x, made.index()], {GIVEN: ("positions",), **attributes}
+    return [x], {GIVEN: (), **attributes}
 
 
 def _recurrent(made: RandomGraph, operation: Operation) -> Made:
@@ -167,46 +138,37 @@ def _recurrent(made: RandomGraph, operation: Operation) -> Made:
             and isinstance(type.shape[2], int)
         )
     )
-    if x is None:
-        return None
     width = x.type.shape[2]
     assert isinstance(width, int)
     gates, name = 4 if operation.name == "lstm" else 3, f"{operation.name}.{len(made.weights)}"
     hidden = made.choose(2, width)
     w = made.add_weight(f"{name}.w", x.type.dtype, gates * hidden, width)
     r = made.add_weight(f"{name}.r", x.type.dtype, gates * hidden, hidden)
-    return [x, w, r], {"reverse": bool(made.generator.random() < 0.3)}
+    return [x, w, r], {"reverse": made.chance(0.3)}
 
 
 def _scan(made: RandomGraph, operation: Operation) -> Made:
     """Steps along an axis: what they add reads the carry, the slice, both, or what is outside."""
     x = made.pick(lambda type: type.dtype is DType.F32 and type.rank > 1)
-    if x is None:
-        return None
     axis = int(made.generator.integers(x.type.rank))
     slice_type = x.type.with_shape((*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
-    start = made.pick(lambda type: type == slice_type)
-    carry_in, slice_in = Value(slice_type, name="carry"), Value(slice_type, name="slice")
-    inputs, operands = ([carry_in, slice_in], [start, x]) if start else ([slice_in], [x])
-    body = made.body(inputs)
+    starts = [value for value in made.values if value.type == slice_type]
+    operands = [made.one_of(starts), x] if starts else [x]
+    body = made.body([Value(slice_type, name=f"part.{i}") for i in range(len(operands))])
     body.grow(
         ["+", "*", "tanh", "softmax", "sum", "max", "flip", "cumsum"],
         int(made.generator.integers(0, 4)),
     )
-    added = body.pick()
-    assert added is not None
-    outputs = {"added": added}
-    if start:
+    body.graph.outputs = {"added": body.pick()}
+    if starts:
         after = body.pick(lambda type: type == slice_type)
-        assert after is not None
-        outputs = {"next": after, "added": added}
-    body.graph.outputs = outputs
-    return [o for o in operands if o], {
+        body.graph.outputs = {"next": after, **body.graph.outputs}
+    return operands, {
         "body": body.graph,
-        "carries": 1 if start else 0,
+        "carries": len(operands) - 1,
         "sequences": 1,
         "axis": axis,
-        "reverse": bool(made.generator.random() < 0.2),
+        "reverse": made.chance(0.2),
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.operations.operation import Operation
-from support.random_plain import Made, Recipe, random_numbers
+from support.random_plain import Made, NothingFits, Recipe, random_numbers
 
 if TYPE_CHECKING:
     from support.random_graphs import RandomGraph
@@ -14,21 +14,18 @@ if TYPE_CHECKING:
 
 def _permute(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick()
-    assert value is not None
     order = made.generator.permutation(value.type.rank)
     return [value], {"axes": tuple(int(axis) for axis in order)}
 
 
 def _swap(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank > 1)
-    assert value is not None
     axes = made.generator.permutation(value.type.rank)[:2]
     return [value], {"axes": made.choose(None, tuple(int(axis) for axis in axes))}
 
 
 def _slice(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank > 0)
-    assert value is not None
     axis = int(made.generator.integers(value.type.rank))
     start, end = made.choose((None, None), (None, -1), (1, None), (0, 2), (None, 1))
     return [value], {"axis": axis, "from": start, "to": end, "step": made.choose(1, 1, 2, -1)}
@@ -36,45 +33,36 @@ def _slice(made: RandomGraph, operation: Operation) -> Made:
 
 def _split(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank > 0)
-    assert value is not None
     axis = int(made.generator.integers(value.type.rank))
     length = value.type.shape[axis]
     if not isinstance(length, int) or length < 2:
-        return None
+        raise NothingFits
     parts = made.choose((2,), (1, length - 1), (length,))
     return [value], {"axis": axis, "parts": parts}
 
 
 def _broadcast(made: RandomGraph, operation: Operation) -> Made:
     value, other = made.pick(), made.pick()
-    assert value is not None
-    assert other is not None
-    if made.generator.random() < 0.5:
+    if made.chance(0.5):
         return [value], {"shape": other.type.shape}
     lead = made.choose((), (2,), (Batch(),))
-    shape = [
-        made.positions if d == 1 and made.generator.random() < 0.7 else d for d in value.type.shape
-    ]
+    shape = [made.positions if d == 1 and made.chance(0.7) else d for d in value.type.shape]
     return [value], {"shape": (*lead, *shape)}
 
 
 def _expand(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank < 5)
-    assert value is not None
     return [value], {"axis": (int(made.generator.integers(value.type.rank + 1)),)}
 
 
 def _squeeze(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: 1 in type.shape)
-    if value is None:
-        return None
     return [value], {"axis": (value.type.shape.index(1),)}
 
 
 def _same_shape(made: RandomGraph, operation: Operation) -> Made:
     """Tensors to be joined, of one shape or nearly."""
     first = made.pick(lambda type: type.rank > 0)
-    assert first is not None
     inputs = [first]
     for _ in range(int(made.generator.integers(1, 3))):
         other = made.pick(
@@ -84,13 +72,12 @@ def _same_shape(made: RandomGraph, operation: Operation) -> Made:
                 and sum(a != b for a, b in zip(type.shape, first.type.shape, strict=True)) < 2
             )
         )
-        inputs.append(other or first)
+        inputs.append(other)
     return inputs, {"axis": int(made.generator.integers(first.type.rank))}
 
 
 def _pad(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank > 0)
-    assert value is not None
     widths = [tuple(made.choose(0, 0, 1) for _ in range(value.type.rank)) for _ in range(2)]
     mode = made.choose("constant", "edge", "reflect")
     return [value], {"before": widths[0], "after": widths[1], "mode": mode, "value": 1.0}
@@ -98,7 +85,6 @@ def _pad(made: RandomGraph, operation: Operation) -> Made:
 
 def _tile(made: RandomGraph, operation: Operation) -> Made:
     value = made.pick(lambda type: type.rank > 0)
-    assert value is not None
     return [value], {"repeats": tuple(made.choose(1, 1, 2) for _ in range(value.type.rank))}
 
 
@@ -122,22 +108,17 @@ def _eye(made: RandomGraph, operation: Operation) -> Made:
 
 def _one_hot(made: RandomGraph, operation: Operation) -> Made:
     indices = made.pick(lambda type: type.dtype.is_integer)
-    assert indices is not None
     axis = int(made.generator.integers(-1, indices.type.rank))
     return [indices], {"depth": made.choose(2, made.positions), "axis": axis}
 
 
 def _take(made: RandomGraph, operation: Operation) -> Made:
     x, indices = made.pick(lambda type: type.rank > 0), made.index()
-    if x is None or indices is None:
-        return None
     return [x, indices], {"axis": int(made.generator.integers(x.type.rank))}
 
 
 def _take_along(made: RandomGraph, operation: Operation) -> Made:
     indices = made.index(lambda type: type.rank > 0)
-    if indices is None:
-        return None
     axis = int(made.generator.integers(indices.type.rank))
 
     def fits(type: TensorType) -> bool:
@@ -147,15 +128,13 @@ def _take_along(made: RandomGraph, operation: Operation) -> Made:
         )
 
     x = made.pick(fits)
-    return x and ([x, indices], {"axis": axis})
+    return [x, indices], {"axis": axis}
 
 
 def _gather_nd(made: RandomGraph, operation: Operation) -> Made:
     indices = made.index(lambda type: type.rank > 0 and type.shape[-1] in (1, 2))
     shared = made.choose(0, 0, 1)
     x = made.pick(lambda type: type.rank > shared)
-    if x is None or indices is None:
-        return None
     return [x, indices], {"batch-dims": shared}
 
 
@@ -163,13 +142,11 @@ def _scatter_add(made: RandomGraph, operation: Operation) -> Made:
     indices = made.index(lambda type: type.rank > 0 and type.shape[-1] in (1, 2))
     shared = made.choose(0, 0, 1)
     x = made.pick(lambda type: type.rank > shared and type.dtype is DType.F32)
-    if x is None or indices is None:
-        return None
     count = indices.type.shape[-1]
     assert isinstance(count, int)
     shape = (*indices.type.shape[:-1], *x.type.shape[shared + count :])
     updates = made.pick(lambda type: type.dtype is DType.F32 and type.shape == shape)
-    return updates and ([x, indices, updates], {"batch-dims": shared})
+    return [x, indices, updates], {"batch-dims": shared}
 
 
 MOVES: dict[str, Recipe] = {

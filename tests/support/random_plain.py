@@ -15,9 +15,13 @@ from sexpgpu.export.operations.signature import GIVEN, Attribute, Kind
 if TYPE_CHECKING:
     from support.random_graphs import RandomGraph
 
-#: Operands and attributes, or None where no value fits.
-Made = tuple[list[Value], dict[str, Any]] | None
+#: Operands and attributes.
+Made = tuple[list[Value], dict[str, Any]]
 Recipe = Callable[["RandomGraph", Operation], Made]
+
+
+class NothingFits(Exception):
+    """No value of the graph is what an operand must be."""
 
 
 def random_numbers(generator: np.random.Generator, dtype: DType, shape: Sequence[int]) -> Array:
@@ -35,7 +39,7 @@ def draw_plain(made: RandomGraph, operation: Operation) -> Made:
     given: list[str] = []
     groups: dict[str, DType] = {}
     for operand in operation.signature.operands:
-        if operand.optional and made.generator.random() < 0.6:
+        if operand.optional and made.chance(0.6):
             continue
         wanted = groups.get(operand.group)
 
@@ -44,8 +48,6 @@ def draw_plain(made: RandomGraph, operation: Operation) -> Made:
 
         for _ in range(int(made.generator.integers(1, 4)) if operand.variadic else 1):
             value = _like(made, inputs[0].type, fits) if inputs else made.pick(fits)
-            if value is None:
-                return None
             inputs.append(value)
             if operand.group:
                 groups.setdefault(operand.group, value.type.dtype)
@@ -55,22 +57,22 @@ def draw_plain(made: RandomGraph, operation: Operation) -> Made:
     attributes = {
         attribute.name: _attribute(made, attribute, first)
         for attribute in operation.signature.attributes
-        if attribute.required or made.generator.random() < 0.7
+        if attribute.required or made.chance(0.7)
     }
     if GIVEN in [a.name for a in operation.signature.attributes]:
         attributes[GIVEN] = tuple(given)
     return inputs, attributes
 
 
-def _like(made: RandomGraph, first: TensorType, fits: Callable[[TensorType], bool]) -> Value | None:
+def _like(made: RandomGraph, first: TensorType, fits: Callable[[TensorType], bool]) -> Value:
     """A value that broadcasts with the first, or of its shape but for an axis; now and then any."""
 
     def meets(type: TensorType) -> bool:
         pairs = zip(reversed(type.shape), reversed(first.shape), strict=False)
         return fits(type) and all(a == b or 1 in (a, b) for a, b in pairs)
 
-    value = made.pick(meets) if made.generator.random() < 0.8 else None
-    return value or made.pick(fits)
+    near = [value for value in made.values if meets(value.type)]
+    return made.one_of(near) if near and made.chance(0.8) else made.pick(fits)
 
 
 def _attribute(made: RandomGraph, attribute: Attribute, first: TensorType | None) -> Any:
@@ -106,11 +108,11 @@ def _attribute(made: RandomGraph, attribute: Attribute, first: TensorType | None
 def _dimensions(made: RandomGraph, first: TensorType | None) -> tuple[Dimension, ...]:
     """A shape: that of a value, or one of as many elements as `first` has."""
     other = made.pick()
-    if first is None or made.generator.random() < 0.3:
-        return other.type.shape if other else ()
+    if first is None or made.chance(0.3):
+        return other.type.shape
     shape = list(first.shape)
     for _ in range(int(made.generator.integers(1, 4))):
-        if len(shape) > 1 and made.generator.random() < 0.5:
+        if len(shape) > 1 and made.chance(0.5):
             place = int(made.generator.integers(len(shape) - 1))
             a, b = shape[place : place + 2]
             if isinstance(a, int) and isinstance(b, int):
