@@ -308,6 +308,11 @@ CODES: dict[str, Explanation] = {
         "The folder is missing or cannot be written, or the path is longer than the system takes "
         "(107 bytes).",
     ),
+    "E-SERVE-004": Explanation(
+        "an ONNX file cannot be served",
+        "The protocol has tensors of six dtypes and fixed shapes: strings, sequences and other "
+        "dtypes cannot be served, and free dimensions besides the batch are fixed with --dim.",
+    ),
     "E-CALL-010": Explanation(
         "a call does not fit the model",
         "The inputs are not those that the model takes: a name, a shape, a dtype or a value.",

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from sexpgpu.serve.protocol import HEADER
+from sexpgpu.serve.batch import Batch
+from sexpgpu.serve.protocol import HEADER, PIECES, advance
 
 #: A client that is being closed after an error is read from, and ignored, up to so many bytes, so
 #: that it gets to see the error.
 _DISCARD_LIMIT = 1 << 20
+#: Reads in a row from one client, so that a large call does not keep the others waiting.
+_READS = 16
 
 
 class Connection:
     """A non-blocking socket; nothing it does waits for anyone.
 
-    `call` is the number of bytes of a call.  `record` holds one that came in pieces.
+    `size` is the number of bytes of a call.  `waiting` says that a call of its waits to be run,
+    `due` how many it is still to be answered when the server stops.  `batch` is where a large call
+    is received to, `record` where a small one that came in pieces is, `sending` what the answer
+    lies in that is being sent.
     """
 
     __slots__ = (
         "_discarded",
         "_header",
-        "_received",
+        "_rest",
         "_size",
+        "batch",
         "closing",
+        "due",
         "fd",
         "outgoing",
+        "received",
         "record",
+        "sending",
         "sock",
         "waiting",
     )
@@ -35,62 +45,79 @@ class Connection:
     def __init__(self, sock: socket.socket, size: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
-        self._size = size
-        self._header = bytearray(HEADER.size)
-        self._received = 0
-        self._discarded = 0
-        self.record: bytearray | None = None
-        self.outgoing: list[memoryview] = []
+        self.received = 0
         self.waiting = False
         self.closing = False
+        self.due = 0
+        self.outgoing: list[memoryview] = []
+        self.record: memoryview | None = None
+        self.batch: Batch | None = None
+        self.sending: Batch | None = None
+        self._size = size
+        self._header = bytearray(HEADER.size)
+        self._rest: list[memoryview] | None = None
+        self._discarded = 0
 
-    def begun(self, header: memoryview, pieces: Sequence[memoryview], received: int) -> None:
-        """Keeps the beginning of a call that was received elsewhere."""
+    def begin(self, slot: Sequence[memoryview], received: int) -> None:
+        """Keeps the beginning of a small call that was received elsewhere, its header included."""
+        header, *pieces = slot
         taken = min(received, HEADER.size)
         self._header[:taken] = header[:taken]
-        self._received = received
+        self.received = received
         rest = received - taken
         if rest:
-            self.record = bytearray(self._size)
+            [record] = self.keep_record()
             place = 0
             for piece in pieces:
                 part = piece[: rest - place]
-                self.record[place : place + len(part)] = part
+                record[place : place + len(part)] = part
                 place += len(part)
+            self._rest = [record[rest:]]
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether a call has begun and is not complete."""
-        return self._received > 0
+    def keep_record(self) -> list[memoryview]:
+        """A place for a small call."""
+        self.record = memoryview(bytearray(self._size))
+        return [self.record]
 
-    def receive(self) -> str | None:
-        """Reads on in a call that has begun.
+    def receive(self, find_place: Callable[[Connection], list[memoryview]]) -> str | None:
+        """Reads on in a call, whose header tells whether a place for it is asked for.
 
-        None: it is not complete yet.  "call": it is, in `record`.  "closed": the client has gone.
-        Anything else is what is wrong with it.
+        None: it is not complete yet.  "call": it is.  "closed": the client has gone.  Anything else
+        is what is wrong with it.
         """
-        while True:
-            try:
-                if self._received < HEADER.size:
-                    view = memoryview(self._header)[self._received :]
-                else:
+        for _ in range(_READS):
+            if self.received < HEADER.size:
+                pieces = [memoryview(self._header)[self.received :]]
+            else:
+                if self._rest is None:
                     wrong = self.wrong_length(self._header)
                     if wrong is not None:
                         return wrong
-                    if self.record is None:
-                        self.record = bytearray(self._size)
-                    view = memoryview(self.record)[self._received - HEADER.size :]
-                    if not view:
-                        self._received = 0
-                        return "call"
-                count = self.sock.recv_into(view)
+                    try:
+                        self._rest = list(find_place(self))
+                    except MemoryError:
+                        return "there is no memory for the call"
+                pieces = self._rest[:PIECES]
+                if not self._size:
+                    break
+            try:
+                count = os.readv(self.fd, pieces)
             except BlockingIOError:
                 return None
             except OSError:
                 return "closed"
             if count == 0:
                 return "closed"
-            self._received += count
+            self.received += count
+            if self._rest is not None:
+                advance(self._rest, count)
+                if not self._rest:
+                    break
+        else:
+            return None
+        self.received = 0
+        self._rest = None
+        return "call"
 
     def wrong_length(self, header: bytes | bytearray | memoryview) -> str | None:
         """What is wrong with a call's length; None where it is right."""
@@ -99,41 +126,40 @@ class Connection:
             return None
         return f"a call is {self._size:,} bytes, a frame of {length:,} came"
 
-    def send(self, pieces: Sequence[memoryview | bytes], total: int) -> bool:
-        """Sends what the socket takes now and keeps a copy of the rest; false when it has gone."""
+    def send(self, pieces: Sequence[memoryview], total: int, *, copy: bool) -> bool:
+        """Sends what the socket takes now and keeps the rest; false when the client has gone.
+
+        The rest is kept as it lies, or as a copy.
+        """
         try:
-            sent = os.writev(self.fd, pieces)
+            sent = os.writev(self.fd, pieces if len(pieces) <= PIECES else pieces[:PIECES])
         except BlockingIOError:
             sent = 0
         except OSError:
             return False
         if sent < total:
-            for piece in pieces:
-                size = len(piece)
-                if sent < size:
-                    self.outgoing.append(memoryview(bytes(piece[sent:])))
-                sent = max(0, sent - size)
+            rest = list(pieces)
+            advance(rest, sent)
+            self.outgoing = [memoryview(bytes(piece)) for piece in rest] if copy else rest
         return True
 
     def flush(self) -> bool:
         """Sends more of what is kept; false when the client has gone."""
-        while self.outgoing:
-            piece = self.outgoing[0]
-            try:
-                sent = self.sock.send(piece)
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
-            if sent == len(piece):
-                self.outgoing.pop(0)
-            else:
-                self.outgoing[0] = piece[sent:]
+        try:
+            sent = os.writev(self.fd, self.outgoing[:PIECES])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        advance(self.outgoing, sent)
+        if not self.outgoing:
+            self.release_answer()
         return True
 
     def finish(self) -> None:
         """After the last answer: no more is sent, and what still comes is ignored."""
         self.closing = True
+        self.release_call()
         if not self.outgoing:
             try:
                 self.sock.shutdown(socket.SHUT_WR)
@@ -154,8 +180,22 @@ class Connection:
             self._discarded += count
         return False
 
+    def release_call(self) -> None:
+        """Gives back the memory of the call that it sent."""
+        self._rest = self.record = None
+        if self.batch is not None:
+            self.batch.release()
+            self.batch = None
+
+    def release_answer(self) -> None:
+        """Gives back the memory of the answer that it was sent."""
+        self.outgoing = []
+        if self.sending is not None:
+            self.sending.release()
+            self.sending = None
+
     def close(self) -> None:
         """Gives everything back."""
-        self.outgoing.clear()
-        self.record = None
+        self.release_call()
+        self.release_answer()
         self.sock.close()

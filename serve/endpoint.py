@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 
 _PATH_LIMIT = 107
 _BACKLOG = 4096
+_LOCK_SECONDS = 2.0
 
 
 class Endpoint:
@@ -22,7 +24,7 @@ class Endpoint:
     def __init__(self, path: Path, mode: int) -> None:
         self.path = path
         self.mode = mode
-        self._inode: int | None = None
+        self._identity: tuple[int, int, int] | None = None
         check_path(path)
 
     def listen(self) -> socket.socket:
@@ -32,20 +34,20 @@ class Endpoint:
         """
         sock = socket.socket(socket.AF_UNIX)
         # Made under another name and renamed: nobody finds a socket that does not listen yet.
-        beside = self.path.with_name(f".{os.getpid()}.{self.path.name}"[:64])
+        beside = self.path.with_name(f".{os.getpid()}.sock")
         if len(os.fsencode(beside)) > _PATH_LIMIT:
             beside = self.path
         try:
             with _locked(self.path.absolute().parent):
                 check_path(self.path)
-                if beside == self.path:
-                    self.path.unlink(missing_ok=True)
+                # A process of this number may have been killed before it renamed its own.
+                beside.unlink(missing_ok=True)
                 sock.bind(str(beside))
                 os.chmod(beside, self.mode)
                 sock.listen(_BACKLOG)
                 if beside != self.path:
                     os.rename(beside, self.path)
-                self._inode = os.stat(self.path).st_ino
+                self._identity = _identity(self.path)
         except OSError as error:
             sock.close()
             if beside != self.path:
@@ -57,7 +59,7 @@ class Endpoint:
     def remove(self) -> None:
         """Removes the socket, unless another has taken its place."""
         try:
-            if self._inode is not None and os.stat(self.path).st_ino == self._inode:
+            if self._identity is not None and _identity(self.path) == self._identity:
                 self.path.unlink()
         except OSError:
             return
@@ -106,12 +108,24 @@ def _answers(path: Path) -> bool:
         return True
 
 
+def _identity(path: Path) -> tuple[int, int, int]:
+    """What tells this socket from one that was made here later: an inode's number is used again."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time looks and binds in a folder."""
+    """One process at a time looks and binds in a folder; whoever keeps it locked is not obeyed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        end = time.monotonic() + _LOCK_SECONDS
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
         yield
     finally:
         os.close(descriptor)

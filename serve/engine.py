@@ -13,7 +13,6 @@ import numpy as np
 import onnxruntime as ort
 
 from sexpgpu.export.graph.types import Array, DType
-from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve.hosted import Hosted
 from sexpgpu.serve.protocol import TensorSpec
 
@@ -21,18 +20,16 @@ _BF16 = 16  # onnx.TensorProto.BFLOAT16
 
 
 class Rows:
-    """A buffer of `count` records of a tensor; axis 0 runs along the records."""
+    """A buffer of `count` records of a tensor, one after another.
 
-    def __init__(self, spec: TensorSpec, count: int) -> None:
+    `layout` is the shape of one record in the graph, whose first axis runs along the records.
+    """
+
+    def __init__(self, spec: TensorSpec, layout: tuple[int, ...], count: int) -> None:
         self.spec = spec
-        self.count = count
-        # A record is a whole number of rows of the tensor: its first axis is a multiple of one.
-        self.shape = (spec.shape[0] * count, *spec.shape[1:]) if spec.shape else ()
+        self.layout = layout
         # One element more, so that an empty tensor has an address as well.
         self.memory = np.zeros(max(1, spec.nbytes * count), np.uint8)
-        self.array: Array = (
-            self.memory[: spec.nbytes * count].view(spec.dtype.numpy).reshape(self.shape)
-        )
         self._view = memoryview(self.memory.data)
 
     def row(self, index: int) -> memoryview:
@@ -51,8 +48,9 @@ class Buffers:
 
     def __init__(self, session: ort.InferenceSession, hosted: Hosted, limit: int) -> None:
         self._session = session
-        self.inputs = [Rows(spec, limit) for spec in hosted.inputs]
-        self.outputs = [Rows(spec, limit) for spec in hosted.outputs]
+        layouts = hosted.layouts
+        self.inputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.inputs]
+        self.outputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.outputs]
         self._bindings: dict[int, Any] = {}
 
     def binding(self, size: int) -> Any:
@@ -65,7 +63,7 @@ class Buffers:
                     "cpu",
                     0,
                     element(rows.spec),
-                    shape(rows.spec, size),
+                    shape(rows.layout, size),
                     pointer(rows),
                 )
             for rows in self.outputs:
@@ -74,7 +72,7 @@ class Buffers:
                     "cpu",
                     0,
                     element(rows.spec),
-                    shape(rows.spec, size),
+                    shape(rows.layout, size),
                     pointer(rows),
                 )
             self._bindings[size] = binding
@@ -98,9 +96,9 @@ class Engine:
         except Exception as error:
             raise RunFailed(reason(error)) from None
 
-    def new_buffers(self) -> Buffers:
+    def new_buffers(self, limit: int | None = None) -> Buffers:
         """Another set of buffers, for when answers of the first are still being sent."""
-        return Buffers(self.session, self.hosted, self.limit)
+        return Buffers(self.session, self.hosted, limit or self.limit)
 
 
 class RunFailed(Exception):
@@ -118,18 +116,11 @@ def element(spec: TensorSpec) -> Any:
     return _BF16 if spec.dtype is DType.BF16 else spec.dtype.numpy.type
 
 
-def shape(spec: TensorSpec, size: int) -> Sequence[int]:
+def shape(layout: tuple[int, ...], size: int) -> Sequence[int]:
     """The tensor's shape for so many records."""
-    return (spec.shape[0] * size, *spec.shape[1:]) if spec.shape else ()
+    return (layout[0] * size, *layout[1:]) if layout else ()
 
 
 def pointer(rows: Rows) -> int:
     """Where the buffer begins."""
     return int(rows.memory.ctypes.data)
-
-
-def check_shapes(hosted: Hosted) -> None:
-    """Batches need records along the first axis of every input and output."""
-    for spec in (*hosted.inputs, *hosted.outputs):
-        if not spec.shape and not hosted.obstacle:
-            raise SexpgpuError("E-VERIFY-002", f"`{spec.name}` has no axis of records")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sexpgpu.serve.endpoint import Endpoint
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.hosted import Hosted, Shaping, open_operand
 from sexpgpu.serve.probe import Plan, probe
@@ -44,22 +42,19 @@ def load_operand(
     session = open_session(hosted, chosen, threads)
     limit = 1 if hosted.obstacle else batch
     engine = Engine(session, hosted, limit)
-    plan = probe(engine, candidate_sizes(limit))
+    plan = probe(engine)
     if plan.limit < limit:
         engine = Engine(session, hosted, plan.limit)
     return Loaded(hosted, engine, plan, chosen)
 
 
-def candidate_sizes(limit: int) -> list[int]:
-    """The batch sizes that are probed: all up to 16, then in steps, and the limit itself."""
-    sizes = set(range(1, min(limit, 16) + 1)) | {limit}
-    sizes |= {size for size in range(16, limit, 8) if size <= 64}
-    sizes |= {size for size in (2**k for k in range(6, 20)) if size < limit}
-    return sorted(sizes)
-
-
 def greeting(loaded: Loaded) -> bytes:
     """The frame that a client reads on connecting."""
+    return frame(json.dumps(describe(loaded)).encode())
+
+
+def describe(loaded: Loaded) -> dict[str, Any]:
+    """What the greeting says: the model, its inputs and outputs, and how it is run."""
     hosted = loaded.hosted
     about: dict[str, Any] = {
         "checkpoint": hosted.checkpoint,
@@ -77,9 +72,4 @@ def greeting(loaded: Loaded) -> bytes:
     }
     if hosted.obstacle:
         about["batch"]["why_one"] = hosted.obstacle
-    return frame(json.dumps(about).encode())
-
-
-def endpoint(path: str, mode: int) -> Endpoint:
-    """The socket's place, checked at once and made when the model answers."""
-    return Endpoint(Path(path), mode)
+    return about

@@ -52,8 +52,9 @@ class Hosted:
     """An ONNX graph, its weights by initializer name, and what a server says and checks.
 
     `obstacle` says why calls must not run together, empty where they may.  `model` is a path for a
-    file that ONNX Runtime reads by itself.  `batch_axes` are the axes of inputs and outputs that
-    records stand along.
+    file that ONNX Runtime reads by itself, `folder` where its external data is.  `layouts` are the
+    shapes of a record in the graph, records along their first axis, where they are others than
+    callers see.  `release` lets go of what is not needed any more once the model is loaded.
     """
 
     place: str
@@ -68,6 +69,8 @@ class Hosted:
     slug: str | None = None
     precision: Precision = "f32"
     release: Callable[[], None] = lambda: None
+    layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 def open_operand(operand: str, shaping: Shaping) -> Hosted:

@@ -1,11 +1,15 @@
 """The probe at start: which batch sizes give every record the bits that it has alone.
 
 It is also the warm-up.  Each size is run over random and extreme records, every row having
-neighbours of the other kind, and each row is compared with the same record's run alone.
+neighbours of the other kind, and each row is compared with the same record's run alone.  How many
+sizes are tried, and how often, depends on what a run costs: a model of 100 ms is not probed for a
+minute before it answers.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +20,11 @@ from sexpgpu.serve.engine import Engine, RunFailed
 from sexpgpu.serve.hosted import Limits
 from sexpgpu.serve.protocol import TensorSpec
 
-#: How often a size is run over other records.
-_ROUNDS = 3
+#: Seconds in which every size is tried three times; a model that takes longer is tried less often.
+_THOROUGH = 0.1
+_BRIEF = 0.5
+#: A run of one fixed size is worth its padding where it takes at most so many lone runs.
+_PADDING_COST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +57,65 @@ class Plan:
         return f"sizes {shown}, each with the bits of a call alone"
 
 
-def probe(engine: Engine, candidates: list[int]) -> Plan:
-    """Tries the batch sizes.  `candidates` are ascending, from 1 to the engine's limit."""
-    pool = _Pool(engine, 2 * max(candidates) + 1)
-    alone = [pool.alone(index, 1) for index in range(pool.count)]
-    good = [1] + [size for size in candidates if size > 1 and pool.same(size, alone)]
-    refused = tuple(size for size in candidates if size not in good)
-    if len(good) == 1 and len(candidates) > 1:
-        for size in reversed(candidates[1:]):
-            fixed = [pool.alone(index, size) for index in range(pool.count)]
-            if pool.same(size, fixed):
+def probe(engine: Engine) -> Plan:
+    """Tries batch sizes up to the engine's limit."""
+    pool = _Pool(engine)
+    if engine.limit == 1:
+        return Plan(1, (0, 1))
+    sizes = candidate_sizes(engine.limit, pool.seconds)
+    cost = pool.seconds * sum(sizes)
+    rounds = 3 if cost < _THOROUGH else 2 if cost < _BRIEF else 1
+    good = [1] + [size for size in sizes if pool.same(size, rounds, pool.alone)]
+    refused = tuple(size for size in sizes if size not in good)
+    if len(good) == 1:
+        for size in reversed(sizes):
+            fixed = pool.padded(size)
+            if pool.seconds_of(size) <= _PADDING_COST * pool.seconds and pool.same(
+                size, rounds, fixed
+            ):
                 return Plan(size, (0, *[size] * size), True, refused)
     limit = good[-1]
     chosen = [0, *(next(size for size in good if size >= n) for n in range(1, limit + 1))]
     return Plan(limit, tuple(chosen), False, refused)
 
 
-class _Pool:
-    """Records to run, and their outputs as bytes."""
+def candidate_sizes(limit: int, seconds: float) -> list[int]:
+    """The sizes from 2 that are tried: all up to 16 where a lone run is quick, else doublings."""
+    sizes = {2**power for power in range(1, 13)}
+    if seconds < 1e-3:
+        sizes |= set(range(2, 17)) | set(range(24, 65, 8))
+    return sorted({size for size in sizes if size < limit} | {limit})
 
-    def __init__(self, engine: Engine, count: int) -> None:
+
+class _Pool:
+    """Records to run, the digests of their outputs alone, and how long a lone run takes."""
+
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.count = count
+        self.seconds = 0.0
         generator = np.random.default_rng(0)
         limits = engine.hosted.limits
-        self.records = [
-            [
+        self.records: list[list[bytes]] = []
+        self.alone: list[bytes] = []
+        for index in range(_RECORDS):
+            if index >= _LEAST_RECORDS and self.seconds * index > _THOROUGH:
+                break
+            record = [
                 _record(spec, limits.get(spec.name), index, generator)
                 for spec in engine.hosted.inputs
             ]
-            for index in range(count)
-        ]
+            self.records.append(record)
+            start = time.perf_counter()
+            found = self.run([len(self.records) - 1])
+            self.seconds = time.perf_counter() - start
+            if found is None:
+                # The model does not take it; nothing can be compared.
+                self.records.pop()
+            else:
+                self.alone.append(found[0])
 
     def run(self, indices: list[int]) -> list[bytes] | None:
-        """The outputs of a batch of records, a row each; None where it does not run."""
+        """Digests of the outputs of a batch of records, a row each; None where it does not run."""
         buffers = self.engine.buffers
         for row, index in enumerate(indices):
             for rows, record in zip(buffers.inputs, self.records[index], strict=True):
@@ -92,29 +124,43 @@ class _Pool:
             self.engine.run(len(indices))
         except RunFailed:
             return None
-        return [
-            b"".join([bytes(rows.row(row)) for rows in buffers.outputs])
-            for row in range(len(indices))
-        ]
+        return [_digest([rows.row(row) for rows in buffers.outputs]) for row in range(len(indices))]
 
-    def alone(self, index: int, size: int) -> bytes | None:
-        """A record's outputs in a batch of one, or padded to `size` with the first record."""
-        found = self.run([index, *[0] * (size - 1)])
-        return None if found is None else found[0]
+    def padded(self, size: int) -> list[bytes]:
+        """Each record's digest when the rest of a batch of this size is the first record."""
+        found = [self.run([index, *[0] * (size - 1)]) for index in range(len(self.records))]
+        return [rows[0] if rows else b"" for rows in found]
 
-    def same(self, size: int, expected: list[bytes | None]) -> bool:
+    def seconds_of(self, size: int) -> float:
+        """How long a run of this size takes."""
+        start = time.perf_counter()
+        self.run([0] * size)
+        return time.perf_counter() - start
+
+    def same(self, size: int, rounds: int, expected: list[bytes]) -> bool:
         """Whether every row of batches of this size has the bits expected of its record."""
-        for round_number in range(_ROUNDS):
+        count = len(self.records)
+        if not count:
+            return False
+        for number in range(rounds):
             # Steps of another length each round: every row meets other records and neighbours.
-            indices = [
-                (round_number * 7 + row * (round_number + 1)) % self.count for row in range(size)
-            ]
+            indices = [(number * 7 + row * (number + 1)) % count for row in range(size)]
             found = self.run(indices)
-            if found is None or any(
-                row != expected[index] for row, index in zip(found, indices, strict=True)
-            ):
+            if found != [expected[index] for index in indices]:
                 return False
         return True
+
+
+#: Random and extreme records in turn; an odd number, so that steps meet both kinds.
+_RECORDS = 13
+_LEAST_RECORDS = 5
+
+
+def _digest(pieces: list[memoryview]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _record(

@@ -21,6 +21,8 @@ ERROR = 1
 
 #: What a client takes for a greeting or an error at most.
 TEXT_LIMIT = 1 << 24
+#: Pieces that the system reads or writes at a time (IOV_MAX).
+PIECES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,16 @@ def frame(payload: bytes) -> bytes:
 def error_frame(message: str) -> bytes:
     """An answer that is an error."""
     return frame(bytes([ERROR]) + message.encode())
+
+
+def advance(pieces: list[memoryview], count: int) -> None:
+    """Drops the first `count` bytes of what is to be filled or sent, and empty pieces before it."""
+    done = 0
+    for piece in pieces:
+        if count < len(piece):
+            break
+        count -= len(piece)
+        done += 1
+    del pieces[:done]
+    if count:
+        pieces[0] = pieces[0][count:]

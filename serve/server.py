@@ -4,6 +4,9 @@ A call is received straight into the next free row of the input buffers, and ans
 the output buffers.  When nothing more is ready, or the rows are full, the rows that have come are
 run as one batch: a call that arrives alone runs at once, and while the device is busy the next
 batch gathers in the sockets.  There is no timer.
+
+A large call is received into buffers of its own, so that a slow client holds no row; alone, it is
+run where it lies.  The buffers of a large answer stay with it until its client has read it.
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from sexpgpu.serve.batch import Batch, Pool
 from sexpgpu.serve.checks import CallChecks
 from sexpgpu.serve.connection import Connection
 from sexpgpu.serve.engine import Engine, RunFailed
 from sexpgpu.serve.probe import Plan
-from sexpgpu.serve.protocol import HEADER, OK, error_frame, record_bytes
+from sexpgpu.serve.protocol import HEADER, PIECES, error_frame, record_bytes
+from sexpgpu.serve.stopping import finish
 
-#: Larger calls are received by their connection, not in the rows, so that a slow client holds none.
+#: Larger calls are received into buffers of their own.
 _IN_PLACE_LIMIT = 1 << 18
+#: The rest of a larger answer is sent from where it lies, of a smaller one from a copy.
+_COPY_LIMIT = 1 << 18
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _WRITE = select.EPOLLOUT
@@ -40,36 +47,27 @@ class Server:
         self.calls = 0
         self.runs = 0
         self.log: Callable[[str, dict[str, object]], None] | None = None
-        self._greeting = greeting
+        self.connections: dict[int, Connection] = {}
+        self.waiting: list[Connection] = []
+        self.call_size = record_bytes(engine.hosted.inputs)
+        self._greeting = memoryview(greeting)
         self._listener = listener
         self._wake = wake
         self._stopping = False
+        self._full = False
         self._checks = CallChecks(engine.hosted)
-        self._call_size = record_bytes(engine.hosted.inputs)
+        self._frame_size = HEADER.size + self.call_size
+        self._expected = HEADER.pack(self.call_size)
         self._answer_size = HEADER.size + 1 + record_bytes(engine.hosted.outputs)
-        self._in_place = self._call_size <= _IN_PLACE_LIMIT
-        self._connections: dict[int, Connection] = {}
-        self._waiting: list[Connection] = []
-        self._header = bytearray(HEADER.size)
-        self._expected = HEADER.pack(self._call_size)
-        self._epoll = select.epoll()
-        self._make_rows()
-
-    def _make_rows(self) -> None:
-        """The pieces of each row: where a call is received to, and where an answer is sent from."""
-        buffers = self.engine.buffers
-        header = memoryview(self._header)
-        head = memoryview(HEADER.pack(self._answer_size - HEADER.size) + bytes([OK]))
-        count = self.plan.limit
-        inputs = [
-            [rows.row(i) for rows in buffers.inputs if rows.spec.nbytes] for i in range(count)
-        ]
-        self._rows = inputs
-        self._slots = [[header, *pieces] for pieces in inputs]
-        self._answers = [
-            [head, *(rows.row(i) for rows in buffers.outputs if rows.spec.nbytes)]
-            for i in range(count)
-        ]
+        self._copies_rest = self._answer_size <= _COPY_LIMIT
+        self._pool = Pool(engine, plan.limit, 2, engine.buffers)
+        self._header = self._pool.header
+        self._lone = plan.size_for[1] == 1
+        self._singles = Pool(engine, 1, plan.limit) if plan.limit > 1 else self._pool
+        small = self.call_size <= _IN_PLACE_LIMIT and len(engine.hosted.inputs) < PIECES
+        self._batch = self._pool.take() if small else None
+        self._slots = self._batch.slots if self._batch else []
+        self.epoll = select.epoll()
 
     def stop(self) -> None:
         """Answers the calls that have arrived, and then returns from `serve`."""
@@ -77,67 +75,77 @@ class Server:
 
     def serve(self) -> None:
         """Runs until it is stopped."""
-        listener, poll = self._listener.fileno(), self._epoll.poll
-        self._epoll.register(listener, select.EPOLLIN)
-        self._epoll.register(self._wake, select.EPOLLIN)
-        limit = self.plan.limit
+        self.epoll.register(self._listener, select.EPOLLIN)
+        self.epoll.register(self._wake, select.EPOLLIN)
         while not self._stopping:
-            for fd, events in poll():
-                if fd == listener:
-                    self._accept()
-                elif fd == self._wake:
-                    continue
-                else:
-                    self._handle(self._connections[fd], events)
-                    if len(self._waiting) == limit:
-                        self._run()
-            if self._waiting:
-                self._run()
-        self._finish()
+            self.turn(_FULL_SECONDS if self._full else None)
+        self.epoll.unregister(self._wake)
+        if not self._full:
+            self.epoll.unregister(self._listener)
+        self._full = False
+        self._listener.close()
+        finish(self)
+        self.epoll.close()
+
+    def turn(self, seconds: float | None) -> bool:
+        """Waits until something is ready, takes it in and runs it; false when nothing was."""
+        events = self.epoll.poll(seconds)
+        find, limit = self.connections.get, self.plan.limit
+        for fd, event in events:
+            connection = find(fd)
+            if connection is not None:
+                self._handle(connection, event)
+                if len(self.waiting) == limit:
+                    self._run()
+            elif fd == self._listener.fileno():
+                self._accept()
+        if self.waiting:
+            self._run()
+        if self._full:
+            self._full = False
+            self.epoll.register(self._listener, select.EPOLLIN)
+        return bool(events)
 
     def _accept(self) -> None:
-        while True:
+        for _ in range(_ACCEPTS):
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 # Out of file descriptors: those who wait in the queue are taken when one is free.
-                self._note("refused", reason=str(error))
+                self._note("refused", reason=error.strerror or str(error))
+                self.epoll.unregister(self._listener)
+                self._full = True
                 return
             sock.setblocking(False)
-            connection = Connection(sock, self._call_size)
-            self._connections[connection.fd] = connection
-            self._epoll.register(connection.fd, _READ)
+            connection = Connection(sock, self.call_size)
+            self.connections[connection.fd] = connection
+            self.epoll.register(connection.fd, _READ)
             self._send(connection, [self._greeting], len(self._greeting))
 
     def _handle(self, connection: Connection, events: int) -> None:
         if connection.waiting:
             # It hung up while its call waits; the answer's sending will find out.
             return
-        if events & _WRITE:
+        if connection.outgoing:
             if not connection.flush():
-                self._close(connection)
-                return
-            if not connection.outgoing:
+                self.close(connection)
+            elif not connection.outgoing:
                 if connection.closing:
                     connection.finish()
-                self._epoll.modify(connection.fd, _READ)
-            return
-        if connection.closing:
+                self.epoll.modify(connection.fd, _READ)
+        elif connection.closing:
             if not connection.discard():
-                self._close(connection)
-            return
-        if connection.outgoing:
-            if events & (select.EPOLLHUP | select.EPOLLERR):
-                self._close(connection)
-            return
-        self._receive(connection)
+                self.close(connection)
+        elif events != _WRITE:
+            self._receive(connection)
 
     def _receive(self, connection: Connection) -> None:
         """Takes in what has come: a whole call into the next row, most of the time."""
-        row = len(self._waiting)
-        if self._in_place and not connection.is_partial:
+        row = len(self.waiting)
+        batch = self._batch
+        if batch is not None and not connection.received:
             slot = self._slots[row]
             try:
                 count = os.readv(connection.fd, slot)
@@ -145,141 +153,197 @@ class Server:
                 return
             except OSError:
                 count = 0
-            if count == self._call_size + HEADER.size and self._header == self._expected:
+            if count == self._frame_size and self._header == self._expected:
                 connection.waiting = True
-                self._waiting.append(connection)
+                self.waiting.append(connection)
                 return
             if count == 0:
-                self._close(connection)
+                self.close(connection)
                 return
             if count >= HEADER.size and self._header != self._expected:
                 self._refuse(connection, connection.wrong_length(self._header) or "")
                 return
-            connection.begun(memoryview(self._header), self._rows[row], count)
-        outcome = connection.receive()
+            connection.begin(slot, count)
+        outcome = connection.receive(self._find_place)
         if outcome == "call":
-            self._place(connection, row)
+            if batch is not None:
+                self._place(connection, batch, row)
+            connection.waiting = True
+            self.waiting.append(connection)
         elif outcome == "closed":
-            self._close(connection)
+            self.close(connection)
         elif outcome is not None:
             self._refuse(connection, outcome)
 
-    def _place(self, connection: Connection, row: int) -> None:
-        """Puts a call that came in pieces into the next row."""
-        assert connection.record is not None
-        view = memoryview(connection.record)
+    def _find_place(self, connection: Connection) -> list[memoryview]:
+        """Where a call that comes in pieces is received to."""
+        if self._batch is not None:
+            return connection.keep_record()
+        connection.batch = self._singles.take()
+        return connection.batch.rows[0]
+
+    def _place(self, connection: Connection, batch: Batch, row: int) -> None:
+        """Puts a small call that came in pieces into the next row."""
+        record = connection.record
         place = 0
-        for piece in self._rows[row]:
-            piece[:] = view[place : place + len(piece)]
+        for piece in batch.rows[row]:
+            assert record is not None
+            piece[:] = record[place : place + len(piece)]
             place += len(piece)
-        connection.waiting = True
-        self._waiting.append(connection)
+        connection.record = None
 
     def _run(self) -> None:
         """Runs the calls that wait as one batch, and answers them."""
-        callers, count = self._waiting, len(self._waiting)
-        self._waiting = []
-        bad = self._checks.bad_calls(self.engine.buffers, count)
+        callers = self.waiting
+        self.waiting = []
+        if self._batch is not None:
+            self._run_batch(self._batch, callers)
+            if self._batch.users > 1:
+                self._renew(self._batch)
+        elif len(callers) == 1 and self._lone:
+            batch, callers[0].batch = callers[0].batch, None
+            assert batch is not None
+            self._run_batch(batch, callers)
+            batch.release()
+        else:
+            self._gather(callers)
+
+    def _gather(self, callers: list[Connection]) -> None:
+        """Runs large calls together."""
+        try:
+            batch = self._pool.take()
+        except MemoryError:
+            for connection in callers:
+                connection.release_call()
+                self._refuse_call(connection, _NO_MEMORY)
+            return
+        for row, connection in enumerate(callers):
+            assert connection.batch is not None
+            batch.copy(row, connection.batch.rows[0])
+            connection.release_call()
+        self._run_batch(batch, callers)
+        batch.release()
+
+    def _renew(self, batch: Batch) -> None:
+        """Leaves the buffers to the answers that are still sent from them, and takes others."""
+        try:
+            self._batch = self._pool.take()
+        except MemoryError:
+            for connection in list(self.connections.values()):
+                if connection.sending is batch:
+                    self.close(connection)
+            return
+        batch.release()
+        self._slots = self._batch.slots
+
+    def _run_batch(self, batch: Batch, callers: list[Connection]) -> None:
+        """Runs the first rows of a batch, one for each caller, and answers them."""
+        count = len(callers)
+        bad = self._checks.bad_calls(batch.buffers, count)
         if bad:
-            count = self._drop(callers, bad)
-        if count:
-            try:
-                self.engine.run(self.plan.size_for[count])
-                self.runs += 1
-            except RunFailed:
-                self._run_singly(callers)
+            self._drop(batch, callers, bad)
+            count = len(callers)
+            if not count:
                 return
-            for connection, answer in zip(callers, self._answers, strict=False):
-                self._answer(connection, answer)
+        try:
+            self._run_rows(batch, count)
+        except RunFailed as error:
+            if count == 1:
+                self._refuse_call(callers[0], str(error))
+            else:
+                self._run_singly(batch, callers)
+            return
+        self.calls += count
+        for connection, answer in zip(callers, batch.answers, strict=False):
+            connection.waiting = False
+            connection.due -= 1
+            self._send(connection, answer, self._answer_size, batch)
 
-    def _answer(self, connection: Connection, answer: list[memoryview]) -> None:
-        self.calls += 1
-        connection.waiting = False
-        self._send(connection, answer, self._answer_size)
+    def _run_rows(self, batch: Batch, count: int) -> None:
+        """Runs the first `count` rows; a larger size is filled up with copies of the first.
 
-    def _drop(self, callers: list[Connection], bad: dict[int, str]) -> int:
-        """Refuses the bad calls and moves the others together; how many those are."""
-        kept = 0
+        What stood there may be what some client had sent of a call that is not complete.
+        """
+        size = self.plan.size_for[count]
+        for row in range(count, size):
+            batch.copy(row, batch.rows[0])
+        self.engine.run(size, batch.buffers)
+        self.runs += 1
+
+    def _drop(self, batch: Batch, callers: list[Connection], bad: dict[int, str]) -> None:
+        """Refuses the bad calls and moves the others together."""
         good: list[Connection] = []
         for row, connection in enumerate(callers):
             if row in bad:
                 self._refuse_call(connection, bad[row])
                 continue
-            if row != kept:
-                for target, source in zip(self._rows[kept], self._rows[row], strict=True):
-                    target[:] = source
+            if row != len(good):
+                batch.copy(len(good), batch.rows[row])
             good.append(connection)
-            kept += 1
         callers[:] = good
-        return kept
 
-    def _run_singly(self, callers: list[Connection]) -> None:
+    def _run_singly(self, batch: Batch, callers: list[Connection]) -> None:
         """After a batch that failed: each call by itself, so that only the culprit has an error."""
         for row, connection in enumerate(callers):
-            if row:
-                for target, source in zip(self._rows[0], self._rows[row], strict=True):
-                    target[:] = source
             try:
-                self.engine.run(self.plan.size_for[1])
-            except RunFailed as error:
-                self._refuse_call(connection, str(error))
+                single = self._pool.take()
+            except MemoryError:
+                self._refuse_call(connection, _NO_MEMORY)
                 continue
-            self.runs += 1
-            self._answer(connection, self._answers[0])
+            single.copy(0, batch.rows[row])
+            self._run_batch(single, [connection])
+            single.release()
 
     def _refuse_call(self, connection: Connection, message: str) -> None:
         """Answers a call with an error; the connection goes on."""
         connection.waiting = False
+        connection.due -= 1
         self._note("error", reason=message)
-        data = error_frame(message)
+        data = memoryview(error_frame(message))
         self._send(connection, [data], len(data))
 
     def _refuse(self, connection: Connection, message: str) -> None:
         """Answers with an error and closes: the bytes that follow have no meaning."""
         self._note("error", reason=message)
-        data = error_frame(message)
+        data = memoryview(error_frame(message))
         if self._send(connection, [data], len(data)):
             connection.finish()
             if not connection.outgoing and not connection.discard():
-                self._close(connection)
+                self.close(connection)
 
-    def _send(self, connection: Connection, pieces: Sequence[memoryview | bytes], total: int) -> bool:
-        if not connection.send(pieces, total):
-            self._close(connection)
+    def _send(
+        self,
+        connection: Connection,
+        pieces: list[memoryview],
+        total: int,
+        batch: Batch | None = None,
+    ) -> bool:
+        """Sends what the socket takes, and the rest, in `batch` if it is given, when it can."""
+        copy = self._copies_rest or batch is None
+        if not connection.send(pieces, total, copy=copy):
+            self.close(connection)
             return False
         if connection.outgoing:
+            if batch is not None and not copy:
+                batch.users += 1
+                connection.sending = batch
             # Until it has read its answer, nothing more is read from it.
-            self._epoll.modify(connection.fd, _WRITE)
+            self.epoll.modify(connection.fd, _WRITE)
         return True
 
-    def _close(self, connection: Connection) -> None:
-        self._connections.pop(connection.fd, None)
-        self._epoll.unregister(connection.fd)
+    def close(self, connection: Connection) -> None:
+        """Lets go of a client."""
+        del self.connections[connection.fd]
+        self.epoll.unregister(connection.fd)
         connection.close()
-
-    def _finish(self) -> None:
-        """Answers what has arrived, sends what is left to send, and closes every connection."""
-        self._epoll.unregister(self._listener.fileno())
-        self._epoll.unregister(self._wake)
-        self._listener.close()
-        for fd, events in self._epoll.poll(0):
-            if fd in self._connections and events & select.EPOLLIN:
-                self._handle(self._connections[fd], events)
-                if len(self._waiting) == self.plan.limit:
-                    self._run()
-        if self._waiting:
-            self._run()
-        for connection in list(self._connections.values()):
-            if connection.outgoing:
-                connection.sock.settimeout(_STOP_SECONDS)
-                connection.flush()
-            self._close(connection)
-        self._epoll.close()
 
     def _note(self, event: str, **facts: object) -> None:
         if self.log is not None:
             self.log(event, facts)
 
 
-#: How long a stop waits for a client that does not read its answer.
-_STOP_SECONDS = 5.0
+#: Connections that are taken at a time, and how long to wait before more are when there is no file
+#: descriptor left for one.
+_ACCEPTS = 64
+_FULL_SECONDS = 0.1
+_NO_MEMORY = "there is no memory for the call"

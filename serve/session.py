@@ -61,6 +61,10 @@ def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceS
     options.use_deterministic_compute = True
     if threads > 1:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if hosted.folder is not None:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(hosted.folder)
+        )
     kept = [ort.OrtValue.ortvalue_from_numpy(array) for array in hosted.weights.values()]
     if kept:
         options.add_external_initializers(list(hosted.weights), kept)

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -20,17 +21,19 @@ class StopSignals:
     `leave` is called before the process ends at a second, or at the first while `loading`.
     """
 
-    def __init__(self, leave: Callable[[], None]) -> None:
+    def __init__(self) -> None:
+        self.leave: Callable[[], None] = lambda: None
         self.number: int | None = None
         self.loading = True
         self.on_stop: Callable[[], None] | None = None
-        self._leave = leave
         self._read, write = socket.socketpair()
         write.setblocking(False)
         self._write = write
         self.wake, self._wake_write = os.pipe()
         for number in SIGNALS:
-            signal.signal(number, lambda *_: None)
+            # Under `nohup`, a terminal that closes stops nothing.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
@@ -53,8 +56,9 @@ class StopSignals:
                 os.write(self._wake_write, b"\0")
 
     def _end(self, number: int) -> None:
-        self._leave()
+        self.leave()
         name = signal.Signals(number).name
         when = " while loading" if self.loading else " at once"
-        print(f"sexpgpu serve: stopped by {name}{when}", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            print(f"sexpgpu serve: stopped by {name}{when}", file=sys.stderr, flush=True)
         os._exit(128 + number)

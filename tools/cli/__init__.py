@@ -15,6 +15,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 #: Subcommand, and what it does in a line; the module beside this one has its name.
 COMMANDS = {
     "check": "Compile a program; show its inputs, outputs and parameters.",
+    "doctor": "Show what this machine can run models on.",
     "explain": "Say what an error code means and how to mend it.",
     "export": "Write a model and its weights as a portable ONNX artifact.",
     "init": "Write a checkpoint of a program's initial weights.",
