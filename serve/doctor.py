@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from sexpgpu.serve.cuda import device_count, find_libraries, why_no_cuda
+from sexpgpu.serve.cuda import device_count, why_no_cuda
 
 _PACKAGES = ("sexpgpu", "onnxruntime-gpu", "onnxruntime", "onnx", "numpy", "ml-dtypes", "fsspec")
 
@@ -26,7 +26,6 @@ class Diagnosis:
     cuda_obstacle: str
     cuda_help: str
     cuda_devices: int
-    libraries: dict[str, bool] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -54,7 +53,6 @@ def diagnose() -> Diagnosis:
         cuda_obstacle="" if obstacle is None else obstacle.message,
         cuda_help="" if obstacle is None else obstacle.help or "",
         cuda_devices=device_count(),
-        libraries={library.name: library.loads for library in find_libraries()},
         notes=notes,
     )
 
@@ -75,11 +73,7 @@ def describe(found: Diagnosis) -> list[str]:
     else:
         devices = "device" if found.cuda_devices == 1 else "devices"
         lines.append(f"cuda     runs, {found.cuda_devices} {devices}")
-    lines += [
-        f"         {name} {'loads' if loads else 'is missing'}"
-        for name, loads in found.libraries.items()
-    ]
-    return lines + [f"note     {note}" for note in found.notes]
+    return [*lines, *(f"note     {note}" for note in found.notes)]
 
 
 def _version(name: str) -> str | None:
