@@ -81,10 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("sexpgpu: stopped by SIGINT", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be said on it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except Exception as error:
         if os.environ.get("SEXPGPU_DEBUG"):
             raise
