@@ -102,7 +102,7 @@ CODES: dict[str, Explanation] = {
     ),
     "E-LIMIT-004": Explanation(
         "the graph is too large",
-        "A model may trace to 200,000 nodes. A loop over time is `scan`, which traces its body "
+        "A model may trace to 100,000 nodes. A loop over time is `scan`, which traces its body "
         "once.",
     ),
     # Tensors
@@ -319,11 +319,16 @@ CODES: dict[str, Explanation] = {
     ),
     "E-CLIENT-001": Explanation(
         "no server answers",
-        "Nothing listens on the socket, or it closed the connection. Start one with "
-        "`sexpgpu serve`.",
+        "Nothing listens on the socket, it closed the connection, or no answer came in time. Start "
+        "one with `sexpgpu serve`; a client is not used again after this, but made anew.",
     ),
     "E-CLIENT-002": Explanation(
         "the server refused the call", "The server's own message is shown."
+    ),
+    "E-CLIENT-003": Explanation(
+        "what answers is no `sexpgpu serve`",
+        "Something listens on the socket and sends what is no part of the protocol, or of a size "
+        "that none of its messages has. Look at the path.",
     ),
     "E-DEVICE-001": Explanation(
         "the device cannot be used",

@@ -10,7 +10,7 @@ from sexpgpu.export.graph.types import BATCH_HELP, Batch, DType
 from sexpgpu.export.language.data import Keyword
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.language.tensors import Number, Tensor, default_dtype, is_number
-from sexpgpu.export.language.values import Call, portray
+from sexpgpu.export.language.values import Builtin, Call, Callable, Function, portray
 from sexpgpu.export.operations.operation import Operation
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand
 from sexpgpu.schemas.errors import SexpgpuError
@@ -225,4 +225,4 @@ def _advice(name: str, value: object) -> str | None:
         return f"`{name}-list` is for lists; `(tensor (list …))` is a literal tensor"
     if isinstance(value, tuple):
         return "`(tensor (list …))` is a literal tensor"
-    return "call it" if hasattr(value, "call_name") else None
+    return "call it" if isinstance(value, Builtin | Function | Callable) else None

@@ -161,7 +161,7 @@ def compile_program(
             "defrun": defrun,
         }
     )
-    environment = evaluator.environment(_base(evaluator, tracer))
+    environment = evaluator.environment(base_names(evaluator, tracer))
     for datum in evaluator.inclusions.forms(path, "defvariant"):
         knobs.defvariant(evaluator, datum, environment)
     evaluator.run_file(path, environment)
@@ -180,7 +180,7 @@ def compile_program(
     return program
 
 
-def _base(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
+def base_names(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
     """Every name that a program starts with, the prelude's among them."""
     base: dict[str, object] = {dtype.value: dtype for dtype in DType}
     base |= library()

@@ -17,7 +17,7 @@ from sexpgpu.export.operations.operation import Operation, all_operations
 from sexpgpu.export.operations.signature import GIVEN
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
-NODE_LIMIT = 200_000
+NODE_LIMIT = 100_000
 
 
 class Tracer:

@@ -169,6 +169,8 @@ def _chained(tracer: Tracer, operation: Operation) -> Implementation:
             return tracer.call(all_operations()["neg"], positional, {}, call)
         if len(positional) == 1 and operation.name == "/":
             return tracer.call(operation, (1, *positional), {}, call.of(0, 0))
+        if len(positional) == 2:
+            return tracer.call(operation, positional, {}, call)
         result = positional[0]
         for index, item in enumerate(positional[1:], 1):
             result = tracer.call(operation, (result, item), {}, call.of(0, index))
@@ -181,6 +183,8 @@ def _compared(tracer: Tracer, operation: Operation) -> Implementation:
     """Each argument with the next; of more than two, whether every comparison holds."""
 
     def trace(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
+        if len(positional) == 2:
+            return tracer.call(operation, positional, {}, call)
         results = [
             tracer.call(operation, pair, {}, call.of(index, index + 1))
             for index, pair in enumerate(pairwise(positional))

@@ -6,6 +6,8 @@
 
 A bar in "part" means both: every piece between bars must stand in what the error says.  Other
 forms of a file are evaluated in turn, and what they define is known to the assertions after them.
+The files of suite/tensors know the whole language; the reference computes their tensors, whose
+dtypes and shapes must be those that were expected too.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.harness import assert_close
+from support.programs import computed, session
 
 from sexpgpu.export.language.data import Datum, ListDatum, Literal, Symbol
 from sexpgpu.export.language.environment import Environment
@@ -43,7 +48,7 @@ def assertion_of(form: Datum) -> str | None:
 def assertions() -> list[object]:
     return [
         pytest.param(path, index, id=f"{path.name}:{form.span.line}")
-        for path in sorted(FOLDER.glob("*.sx"))
+        for path in sorted(FOLDER.glob("**/*.sx"))
         for index, form in enumerate(forms_of(path))
         if assertion_of(form) and form.span is not None
     ]
@@ -54,8 +59,12 @@ class Program:
 
     def __init__(self, path: Path) -> None:
         self.forms = forms_of(path)
-        self.evaluator = Evaluator()
-        self.environment = self.evaluator.environment(library())
+        self.computes = path.parent.name == "tensors"
+        if self.computes:
+            self.evaluator, self.environment, _ = session()
+        else:
+            self.evaluator = Evaluator()
+            self.environment = self.evaluator.environment(library())
         self.next = 0
 
     def advance(self, index: int) -> None:
@@ -63,6 +72,11 @@ class Program:
             if assertion_of(self.forms[self.next]) is None:
                 self.evaluator.run_form(self.forms[self.next], self.environment)
             self.next += 1
+
+    def value(self, datum: Datum) -> object:
+        """The value of an expression; of a tensor, its numbers."""
+        value = self.evaluator.evaluate(datum, self.environment)
+        return computed(value, self.environment) if self.computes else value
 
     def scratch(self) -> Environment:
         """The definitions so far, for forms whose own are thrown away."""
@@ -106,12 +120,23 @@ def test_assertion(path: Path, index: int) -> None:
 
 def check_output(program: Program, form: ListDatum) -> None:
     _, expression, expected = form.items
-    evaluator = program.evaluator
-    came = evaluator.evaluate(expression, program.environment)
-    wanted = evaluator.evaluate(expected, program.environment)
-    assert equal(evaluator, came, wanted, None) or show(came) == show(wanted) == "nan", (
-        f"{show(came)} came, {show(wanted)} was expected"
-    )
+    came, wanted = program.value(expression), program.value(expected)
+    if program.computes:
+        assert_same(program.evaluator, came, wanted)
+        return
+    same = equal(program.evaluator, came, wanted, None) or show(came) == show(wanted) == "nan"
+    assert same, f"{show(came)} came, {show(wanted)} was expected"
+
+
+def assert_same(evaluator: Evaluator, came: object, wanted: object) -> None:
+    """Equal, and of tensors the dtype and shape too, and the numbers within its tolerance."""
+    if isinstance(came, np.ndarray) and isinstance(wanted, np.ndarray):
+        assert_close(came, wanted)
+    elif isinstance(came, tuple) and isinstance(wanted, tuple):
+        for part, other in zip(came, wanted, strict=True):
+            assert_same(evaluator, part, other)
+    else:
+        assert equal(evaluator, came, wanted, None), f"{came} came, {wanted} was expected"
 
 
 def check_error(program: Program, form: ListDatum) -> None:
@@ -136,7 +161,7 @@ def said(error: SexpgpuError) -> str:
 
 
 def test_every_file_asserts() -> None:
-    paths = sorted(FOLDER.glob("*.sx"))
-    assert len(paths) >= 8
+    paths = sorted(FOLDER.glob("**/*.sx"))
+    assert len(paths) >= 12
     for path in paths:
         assert any(assertion_of(form) for form in forms_of(path)), path
