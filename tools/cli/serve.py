@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -49,7 +50,7 @@ def command(
 
     permissions = _mode(mode)
     fixed = dict(_dimension(text) for text in dimensions)
-    stop = StopSignals(lambda: place.remove())
+    stop = StopSignals()
     from pathlib import Path
 
     from sexpgpu.serve.endpoint import Endpoint
@@ -58,29 +59,33 @@ def command(
     from sexpgpu.serve.server import Server
 
     place = Endpoint(Path(path), permissions)
+    stop.leave = place.remove
     shaping = Shaping(outputs, at, precision, trained, fixed)  # type: ignore[arg-type]
     loaded = load_operand(operand, shaping, device=device, batch=batch, threads=threads)
+    _allow_many_files()
     listener = place.listen()
-    server = Server(loaded.engine, loaded.plan, greeting(loaded), listener, stop.wake)
-    if log_json:
-        server.log = _log
-    stop.on_stop = server.stop
-    stop.ready()
-    for line in _lines(loaded, path):
-        click.echo(line)
-    sys.stdout.flush()
     try:
+        server = Server(loaded.engine, loaded.plan, greeting(loaded), listener, stop.wake)
+        if log_json:
+            server.log = _log
+        stop.on_stop = server.stop
+        stop.ready()
+        for line in _lines(loaded, path):
+            click.echo(line)
+        sys.stdout.flush()
         server.serve()
     finally:
         place.remove()
     number = stop.number or signal.SIGTERM
     calls, runs = server.calls, server.runs
-    click.echo(
-        f"sexpgpu serve: stopped by {signal.Signals(number).name}, "
-        f"{calls} call{'s' if calls != 1 else ''} in {runs} run{'s' if runs != 1 else ''}",
-        err=True,
-    )
-    sys.stderr.flush()
+    # Whoever read our messages may have gone before us.
+    with suppress(OSError):
+        click.echo(
+            f"sexpgpu serve: stopped by {signal.Signals(number).name}, "
+            f"{calls} call{'s' if calls != 1 else ''} in {runs} run{'s' if runs != 1 else ''}",
+            err=True,
+        )
+        sys.stderr.flush()
     os._exit(128 + number)
 
 
@@ -99,7 +104,17 @@ def _lines(loaded: Loaded, path: str) -> list[str]:
 
 
 def _log(event: str, facts: dict[str, object]) -> None:
-    print(json.dumps({"time": time.time(), "event": event, **facts}), file=sys.stderr, flush=True)
+    line = json.dumps({"time": time.time(), "event": event, **facts})
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _allow_many_files() -> None:
+    """As many clients as the system lets this process have."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _mode(text: str) -> int:
