@@ -213,9 +213,8 @@ def _verify(
         directory / ONNX,
         graph,
         read,
-        exported.model.precision,
-        batches=(1,) if options.batch else (1, 3),
-        build_part=build.part,
+        build.part,
+        fixed=options.batch is not None,
     )
     (directory / "part.onnx").unlink(missing_ok=True)
 

@@ -33,7 +33,7 @@ class Evaluation:
         self.graph = graph
         self.count = 0
         self._read = weights if callable(weights) else weights.__getitem__
-        self._batch = batch_of(graph, inputs) if batch is None else batch
+        self.batch = batch_of(graph, inputs) if batch is None else batch
         self._known: dict[Value, Array] = {value: inputs[value.name] for value in graph.inputs}
         self._last_use = _last_uses(graph)
         self._names = {value: path for path, value in graph.weights.items()}
@@ -43,12 +43,15 @@ class Evaluation:
         if self.count == len(self.graph.nodes):
             return False
         node = self.graph.nodes[self.count]
-        results = evaluate_node(node, [self[value] for value in node.inputs], self._batch)
-        self._known.update(zip(node.results, results, strict=True))
+        self._known.update(zip(node.results, self.results(node), strict=True))
         for value in self._last_use.get(self.count, ()):
             self._known.pop(value, None)
         self.count += 1
         return True
+
+    def results(self, node: Node) -> list[Array]:
+        """What the node gives for the values of its inputs."""
+        return evaluate_node(node, [self[value] for value in node.inputs], self.batch)
 
     def __getitem__(self, value: Value) -> Array:
         """An input, a weight, or a value that was computed and is still needed."""

@@ -47,7 +47,11 @@ class Session:
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Every output by name."""
-        feeds = {name: np.ascontiguousarray(arrays[name]) for name in self.inputs}
+        # NumPy makes rank 0 rank 1 on the way.
+        feeds = {
+            name: np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
+            for name in self.inputs
+        }
         try:
             if not self._bound:
                 values = self._session.run(self.outputs, feeds)

@@ -1,0 +1,69 @@
+"""Inputs to try a model on: random ones, and ones at the edges of what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.graph.graph import Graph, Value
+from sexpgpu.export.graph.types import Array, DType, concrete
+
+#: Kinds of inputs and numbers of records, what tells most first.
+EXAMPLES = (("random", 1), ("random", 3), ("zeros", 1), ("low", 1), ("high", 1))
+
+#: Ranges of whole numbers of which it is not known what they index, wide ones first.
+_RANGES = ((-100, 100), (0, 100), (0, 10), (0, 2), (0, 1))
+
+
+@dataclass
+class Examples:
+    """Draws inputs for a graph.
+
+    What whole numbers a model takes is known where they index an axis directly.  Of others wide
+    ranges are tried first; `narrow` goes to the next one when the model refuses a number.
+    """
+
+    graph: Graph
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        self._lengths = index_bounds(self.graph)
+
+    def narrow(self) -> bool:
+        """Whether there is a narrower range to draw from, which is taken from here on."""
+        self.level += 1
+        return self.level < len(_RANGES)
+
+    def draw(self, kind: str, batch: int) -> dict[str, Array]:
+        """Every input by name: of `kind` random, zeros, low or high."""
+        generator = np.random.default_rng(batch)
+        return {
+            value.name: self._draw(value, kind, batch, generator) for value in self.graph.inputs
+        }
+
+    def _draw(self, value: Value, kind: str, batch: int, generator: np.random.Generator) -> Array:
+        shape = concrete(value.type.shape, batch)
+        dtype = value.type.dtype
+        if dtype is DType.BOOL:
+            if kind == "random":
+                return np.asarray(generator.random(shape) < 0.5)
+            return np.full(shape, kind == "high")
+        if dtype.is_float:
+            if kind == "random":
+                return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
+            return np.full(shape, {"zeros": 0.0, "low": -8.0, "high": 8.0}[kind], dtype.numpy)
+        least, end = self._range(value.name, kind)
+        if kind == "random":
+            return np.asarray(generator.integers(least, end, shape)).astype(dtype.numpy)
+        number = {"zeros": max(0, least), "low": least, "high": end - 1}[kind]
+        return np.full(shape, number, dtype.numpy)
+
+    def _range(self, name: str, kind: str) -> tuple[int, int]:
+        """From which number an input may be, and before which."""
+        length = self._lengths.get(name)
+        if length is None:
+            return _RANGES[min(self.level, len(_RANGES) - 1)]
+        # Negative indices count from the end; callers seldom mean them.
+        return (-length if kind == "low" and self.level == 0 else 0), max(1, length)
