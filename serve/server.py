@@ -60,7 +60,7 @@ class Server:
         self._expected = HEADER.pack(self.call_size)
         self._answer_size = HEADER.size + 1 + record_bytes(engine.hosted.outputs)
         self._copies_rest = self._answer_size <= _COPY_LIMIT
-        self._pool = Pool(engine, plan.limit, 2, engine.buffers)
+        self._pool = Pool(engine, plan.limit, 1, engine.buffers)
         self._header = self._pool.header
         self._lone = plan.size_for[1] == 1
         self._singles = Pool(engine, 1, plan.limit) if plan.limit > 1 else self._pool
@@ -197,9 +197,9 @@ class Server:
         callers = self.waiting
         self.waiting = []
         if self._batch is not None:
-            self._run_batch(self._batch, callers)
             if self._batch.users > 1:
-                self._renew(self._batch)
+                self._renew(self._batch, len(callers))
+            self._run_batch(self._batch, callers)
         elif len(callers) == 1 and self._lone:
             batch, callers[0].batch = callers[0].batch, None
             assert batch is not None
@@ -224,7 +224,7 @@ class Server:
         self._run_batch(batch, callers)
         batch.release()
 
-    def _renew(self, batch: Batch) -> None:
+    def _renew(self, batch: Batch, count: int) -> None:
         """Leaves the buffers to the answers that are still sent from them, and takes others."""
         try:
             self._batch = self._pool.take()
@@ -233,6 +233,8 @@ class Server:
                 if connection.sending is batch:
                     self.close(connection)
             return
+        for row in range(count):
+            self._batch.copy(row, batch.rows[row])
         batch.release()
         self._slots = self._batch.slots
 
