@@ -227,18 +227,24 @@ def _native(
         return None
     if attributes["align-corners"]:
         return None
+    # Between rows that stay as they are, runtimes interpolate too, with a weight of 0: NaN and inf
+    # would spread from row to row, and in rank 3 from record to record.
+    flat = mode == "linear" and rank == 3
+    if mode == "linear" and rank == 4 and len(resized) < 2:
+        return None
     scales = np.ones(rank, np.float32)
     for axis, length, size in resized:
         scales[axis] = size / length
         exact = size % length == 0 if mode == "nearest" else math.frexp(size / length)[0] == 0.5
         if axis < 2 or not exact:
             return None
-    return onnx.add(
+    y = onnx.add(
         "Resize",
-        x.name,
+        onnx.add("Unsqueeze", x.name, onnx.ints([2])) if flat else x.name,
         "",
-        onnx.constant(scales),
+        onnx.constant(np.insert(scales, 2, 1) if flat else scales),
         mode=mode,
         coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
         nearest_mode="floor" if mode == "nearest" else None,
     )
+    return onnx.add("Squeeze", y, onnx.ints([2])) if flat else y

@@ -56,19 +56,26 @@ def single(
 
 def run_onnx(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs by ONNX Runtime on the CPU, bf16 through bound buffers."""
+    return run_session(open_session(model), inputs)
+
+
+def open_session(model: onnx.ModelProto) -> Any:
+    """A session of ONNX Runtime on the CPU, on one thread; the model is checked first."""
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    session = ort.InferenceSession(
+    return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def run_session(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """A session's outputs; inputs that it does not have are left out."""
     names = [output.name for output in session.get_outputs()]
     wanted = {value.name for value in session.get_inputs()}
     feeds = {name: array for name, array in inputs.items() if name in wanted}
-    bf16 = onnx.TensorProto.BFLOAT16
-    kinds = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
-    if bf16 not in kinds:
+    if all(v.type != "tensor(bfloat16)" for v in (*session.get_inputs(), *session.get_outputs())):
         return dict(zip(names, session.run(names, feeds), strict=True))
     binding = session.io_binding()
     kept = []

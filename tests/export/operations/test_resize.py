@@ -123,6 +123,18 @@ def test_other_scales_are_gathered(mode: str, length: int, size: int) -> None:
     assert set(lowered_operators(graph)) <= {"Gather", "Mul", "Sum"}
 
 
+@pytest.mark.parametrize(("shape", "size"), [((3, 4, 8), (16,)), ((3, 2, 4, 8), (4, 16))])
+def test_what_is_not_finite_stays_in_its_row(shape: tuple[int, ...], size: Any) -> None:
+    x = numbers(0, *shape)
+    x[1, 1] = np.nan
+    (y,) = check("resize", [x], [0], size=size)
+    assert np.isnan(y[1, 1]).all()
+    assert np.isfinite(y[[0, 2]]).all()
+    assert np.isfinite(y[1, 0]).all()
+    x[1, 1, 1:] = 1
+    check("resize", [x], [0], size=size)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_what_is_not_finite_stays_near(mode: str, dtype: Any) -> None:
