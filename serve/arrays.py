@@ -44,7 +44,10 @@ def fit(spec: TensorSpec, value: Any) -> Array:
     that are not rounded to a narrower dtype than they have, Python numbers as they are.  A missing
     first axis of length 1 is added.  Raises E-CALL-010.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise _wrong(f"the input `{spec.name}` is no array", str(error), str(spec)) from None
     converted = _convert(spec, array, is_literal=not isinstance(value, np.ndarray | np.generic))
     shape = converted.shape
     if shape == spec.shape:

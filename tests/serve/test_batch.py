@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.serving import Live, declare, identity, onnx_hosted, serving
 
 from sexpgpu.serve import Client
 from sexpgpu.serve.batch import Pool
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.session import Device, open_session
+from support.serving import Live, declare, identity, onnx_hosted, serving
 
 SIZE = 1 << 18
 """Elements of f32, so that a record is 1 MiB."""
@@ -205,7 +205,7 @@ def _exchange(path: str, kind: str) -> None:
             wire.sendall(struct.pack("<Q", GIB))
             for number in range(64):
                 piece[5] = 7 if number == 31 else 0
-                wire.sendall(piece)
+                wire.sendall(piece.data)
             assert wire.recv(13, socket.MSG_WAITALL)[9:] == struct.pack("<f", 7)
             return
         wire.sendall(struct.pack("<Qf", 4, 2.5))
@@ -213,7 +213,7 @@ def _exchange(path: str, kind: str) -> None:
         assert head == struct.pack("<QB", GIB + 1, 0)
         time.sleep(0.2)
         for _ in range(64):
-            view = memoryview(piece).cast("B")
+            view = memoryview(piece.data).cast("B")
             while view:
                 view = view[wire.recv_into(view) :]
             assert piece[0] == piece[-1] == 2.5

@@ -14,6 +14,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 
 #: Subcommand, and what it does in a line; the module beside this one has its name.
 COMMANDS = {
+    "call": "Call a model that is served, once, from the shell.",
     "check": "Compile a program; show its inputs, outputs and parameters.",
     "doctor": "Show what this machine can run models on.",
     "explain": "Say what an error code means and how to mend it.",
