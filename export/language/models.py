@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Symbol
 from sexpgpu.export.language.environment import Environment, Scope
@@ -19,6 +19,8 @@ from sexpgpu.export.language.values import Code, Function
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
 _USAGE = "(defmodel name (parameters) (parts name value …) (apply (inputs) body …))"
+
+PATH_LIMIT = 10_000
 
 
 class ModelClass:
@@ -181,19 +183,48 @@ def walk_parts(
     """Every parameter and model under a value with its path, each once, by the first path to it.
 
     `seen` holds what earlier walks have met.  The walk is a loop, since lists may nest without
-    bound and share their parts.
+    bound and share their parts; a path is written out only where something is found.  Raises
+    E-LIMIT-003 for a path of more than `PATH_LIMIT` characters.
     """
     seen = set() if seen is None else seen
-    waiting: list[tuple[str, object]] = [(path, value)]
+    waiting: list[tuple[_Place, object]] = [(_Place(None, path, len(path)), value)]
     while waiting:
-        path, value = waiting.pop()
+        place, value = waiting.pop()
         if not isinstance(value, Parameter | Model | tuple) or id(value) in seen:
             continue
         seen.add(id(value))
         if not isinstance(value, tuple):
-            yield path, value
-        parts = [(f"{path}.{name}" if path else name, part) for name, part in _parts(value)]
+            yield place.path(), value
+        parts = [
+            (_Place(place, name, place.length + 1 + len(name)), part)
+            for name, part in _parts(value)
+            if isinstance(part, Parameter | Model | tuple)
+        ]
         waiting.extend(reversed(parts))
+
+
+class _Place(NamedTuple):
+    """Where a value stands: in what, under which name, and how long its path is."""
+
+    holder: _Place | None
+    name: str
+    length: int
+
+    def path(self) -> str:
+        """The names on the way, joined by dots; the root has none."""
+        if self.length > PATH_LIMIT:
+            raise SexpgpuError(
+                "E-LIMIT-003",
+                f"the path of a parameter has {self.length:,} characters",
+                expected=f"at most {PATH_LIMIT:,}",
+                help="are lists in `parts` nested by a loop?",
+            )
+        names: list[str] = []
+        place: _Place | None = self
+        while place is not None:
+            names.append(place.name)
+            place = place.holder
+        return ".".join(name for name in reversed(names) if name)
 
 
 def _parts(value: Parameter | Model | tuple[object, ...]) -> Iterator[tuple[str, object]]:
