@@ -208,22 +208,24 @@ class Process:
         return self.process.returncode, errors
 
 
-def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """The command, with signals as a shell would leave them."""
+def start(*arguments: str, keep: Sequence[int] = ()) -> subprocess.Popen[str]:
+    """The command, with signals as a shell would leave them; those in `keep` as they are here."""
+    numbers = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM} - set(keep)
     return subprocess.Popen(
         [sys.executable, "-m", "sexpgpu.tools.cli", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: [signal.signal(n, signal.SIG_DFL) for n in (1, 2, 15)],
-        **options,
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers],
     )
 
 
 @contextmanager
-def serve_process(operand: str | Path, path: str | Path, *flags: str) -> Iterator[Process]:
+def serve_process(
+    operand: str | Path, path: str | Path, *flags: str, keep: Sequence[int] = ()
+) -> Iterator[Process]:
     """Starts a server and waits for its `serving` line; kills it where it still runs in the end."""
-    process = start("serve", str(operand), "--socket", str(path), *flags)
+    process = start("serve", str(operand), "--socket", str(path), *flags, keep=keep)
     try:
         assert process.stdout is not None
         lines: list[str] = []
@@ -243,4 +245,41 @@ def pack(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> bytes:
     return b"".join(
         np.asarray(array).astype(spec.dtype.numpy).tobytes()
         for spec, array in zip(specs, arrays, strict=True)
+    )
+
+
+def write_onnx(path: Path, inputs: str, outputs: str, body: str) -> Path:
+    """A file of the graph that `onnx_hosted` takes."""
+    hosted = onnx_hosted(inputs, outputs, body)
+    assert isinstance(hosted.model, bytes)
+    path.write_bytes(hosted.model)
+    return path
+
+
+def write_slow(path: Path, least: int = 0) -> Path:
+    """A model that takes as many milliseconds, about, as its input says, and gives it back.
+
+    It takes `least` more, when it is loaded as well.
+    """
+    return write_onnx(
+        path,
+        "int64[N] milliseconds",
+        "int64[N] y",
+        f"""
+        axis = Constant <value_ints = [0]> ()
+        largest = ReduceMax <keepdims = 0> (milliseconds, axis)
+        least = Constant <value_int = {least}> ()
+        most = Add (largest, least)
+        yes = Constant <value = bool {{1}}> ()
+        shape = Constant <value_ints = [256, 256]> ()
+        zeros = ConstantOfShape <value = float[1] {{0.0}}> (shape)
+        last = Loop <body = step (int64 i, bool c, float[256, 256] h)
+                         => (bool d, float[256, 256] g) {{
+            d = Identity (c)
+            g = MatMul (h, h)
+        }}> (most, yes, zeros)
+        sum = ReduceSum <keepdims = 0> (last)
+        none = Cast <to = 7> (sum)
+        y = Add (milliseconds, none)
+        """,
     )
