@@ -14,6 +14,8 @@ import onnxruntime as ort
 import pytest
 
 from sexpgpu.export.graph.types import DType
+from sexpgpu.export.initial import write_initial
+from sexpgpu.serve.hosted import Shaping, open_operand
 from support.serving import EVERY_DTYPE, Live, declare, identity, onnx_hosted, pack, serving
 
 DTYPES = [dtype.value for dtype in DType]
@@ -34,6 +36,58 @@ def test_the_greeting_is_the_first_frame(echo: Live) -> None:
         assert wire.about["inputs"] == [{"name": "x", "shape": [1, 3], "dtype": "f32"}]
         assert wire.about["outputs"] == [{"name": "y", "shape": [1, 3], "dtype": "f32"}]
         assert {"checkpoint", "step", "slug", "precision"} <= set(wire.about)
+
+
+TWO_HEADS = """
+(def record (fields :tokens (list i32 6)))
+(defmodel two-heads ()
+  (parts table (param (list 9 4) :init (normal 1.0)))
+  (apply (tokens)
+    (let (x (cumsum (take table tokens) :axis 1))
+      (list :logits (matmul x (transpose table)) :norms (sum (* x x) :axis -1)))))
+(def model (two-heads))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_heads(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of a model of six tokens, with `logits` [1, 6, 9] and `norms` [1, 6]."""
+    folder = tmp_path_factory.mktemp("two-heads")
+    (folder / "program.sx").write_text(TWO_HEADS)
+    write_initial(folder / "program.sx", str(folder / "run"), step=20)
+    return str(folder / "run")
+
+
+TOKENS = np.array([[1, 2, 3, 4, 5, 6]], np.int32)
+
+
+def test_the_greeting_is_as_the_flags_left_it(two_heads: str) -> None:
+    tokens = {"name": "inputs", "shape": [1, 6], "dtype": "i32"}
+    at = {"name": "at", "shape": [1], "dtype": "i32"}
+    logits = {"name": "logits", "shape": [1, 6, 9], "dtype": "f32"}
+    norms = {"name": "norms", "shape": [1, 6], "dtype": "f32"}
+    with serving(open_operand(two_heads, Shaping())) as live, live.connect() as wire:
+        assert wire.about["inputs"] == [tokens]
+        assert wire.about["outputs"] == [logits, norms]
+        assert wire.about["step"] == 20
+        assert wire.about["checkpoint"].endswith("step-00000020")
+        whole = np.frombuffer(wire.call(TOKENS.tobytes()), np.float32, offset=1)
+    rows = whole[:54].reshape(6, 9)
+    for shaping, outputs in (
+        (Shaping(at=True), [logits | {"shape": [1, 1, 9]}, norms | {"shape": [1, 1]}]),
+        (Shaping(("norms",), at=True), [norms | {"shape": [1, 1]}]),
+        (Shaping(("logits",), at=True), [logits | {"shape": [1, 1, 9]}]),
+    ):
+        with serving(open_operand(two_heads, shaping)) as live, live.connect() as wire:
+            assert wire.about["inputs"] == [tokens, at]
+            assert wire.about["outputs"] == outputs
+            for place in range(6):
+                answer = wire.call(TOKENS.tobytes() + struct.pack("<i", place))
+                parts = {"logits": rows[place].tobytes(), "norms": whole[54 + place].tobytes()}
+                assert answer == b"\0" + b"".join(parts[output["name"]] for output in outputs)
+            for place in (6, -1, 2**31 - 1, -(2**31)):
+                answer = wire.call(TOKENS.tobytes() + struct.pack("<i", place))
+                assert answer == f"\1`at`: {place} is outside 0 to 5".encode()
 
 
 def test_an_answer_is_a_status_and_the_outputs(echo: Live) -> None:
