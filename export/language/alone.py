@@ -147,14 +147,15 @@ def _preparing(program: Program, *names: str) -> str | None:
 def _as_inputs(given: object) -> tuple[list[object], list[Value]]:
     """The model's arguments, every tensor in them a fresh input of its type."""
     inputs: list[Value] = []
+    count = 0
 
     def fresh(value: object, name: str) -> object:
+        nonlocal count
+        count += 1
+        if count > VALUE_LIMIT:
+            raise SexpgpuError("E-LIMIT-004", f"`:inputs` holds more than {VALUE_LIMIT:,} values")
         if isinstance(value, Tensor):
             inputs.append(Value(value.type, name=name))
-            if len(inputs) > VALUE_LIMIT:
-                raise SexpgpuError(
-                    "E-LIMIT-004", f"`:inputs` holds more than {VALUE_LIMIT:,} tensors"
-                )
             return Tensor(inputs[-1])
         if isinstance(value, tuple):
             return tuple([fresh(item, f"{name}.{i}") for i, item in enumerate(value)])

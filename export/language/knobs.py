@@ -211,7 +211,7 @@ def _fit(name: str, default: object, value: object, span: Span | None) -> object
             "E-KNOB-003",
             f"the knob `{name}` is {_kind(default)}",
             span=span,
-            came=f"{show(value, 60)}, {_kind(value)}",
+            came="nil" if value is None else f"{show(value, 60)}, {_kind(value)}",
             expected=f"{_kind(default)}, such as its default {show(default, 60)}",
             help=f'a string is written in quotes: "{show(value, 60)}"' if quoted else None,
         )

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.harness import assert_close
-from support.programs import computed, session
 
 from sexpgpu.export.language.data import Datum, ListDatum, Literal, Symbol
 from sexpgpu.export.language.environment import Environment
@@ -28,6 +26,8 @@ from sexpgpu.export.language.library import library
 from sexpgpu.export.language.reader import read
 from sexpgpu.export.language.values import show
 from sexpgpu.schemas.errors import SexpgpuError, Source
+from support.harness import assert_close
+from support.programs import computed, session
 
 FOLDER = Path(__file__).parent / "suite"
 ASSERTIONS = ("assert-output", "assert-error", "assert-invalid")
