@@ -57,8 +57,28 @@ def _unknown(name: str) -> str:
     return f"there is no command `{name}`" + (f"; did you mean `{close[0]}`?" if close else "")
 
 
+def _show_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("sexpgpu")
+    except PackageNotFoundError:
+        number = "without a version: it runs from a checkout and is not installed"
+    click.echo(f"sexpgpu {number}")
+    context.exit()
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="sexpgpu", prog_name="sexpgpu")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """From a page of S-expressions to a model that other programs can call."""
 

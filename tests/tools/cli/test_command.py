@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -105,6 +106,25 @@ def test_explain_says_what_a_code_means(capsys: pytest.CaptureFixture[str]) -> N
 def test_explain_suggests_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert _status("explain", "E-SHAP-002") == 2
     assert "E-SHAPE-002" in capsys.readouterr().err
+
+
+def test_the_version_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", {"sexpgpu": "1.2.3"}.__getitem__)
+    assert _status("--version") == 0
+    assert capsys.readouterr().out == "sexpgpu 1.2.3\n"
+
+
+def test_a_checkout_that_is_not_installed_has_no_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert _status("--version") == 0
+    assert "not installed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))
