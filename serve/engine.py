@@ -6,7 +6,7 @@ the rows of the output buffers; a run allocates nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,11 @@ from sexpgpu.serve.hosted import Hosted
 from sexpgpu.serve.protocol import TensorSpec
 
 _BF16 = 16  # onnx.TensorProto.BFLOAT16
+#: Buffers begin at a multiple of the widest vector: kernels treat what lies before it otherwise.
+_ALIGNMENT = 64
+
+#: Whether there is a NaN; and what makes all NaN one.
+_Clean = tuple[Callable[[], bool], Callable[[], None]]
 
 
 class Rows:
@@ -29,7 +34,7 @@ class Rows:
         self.spec = spec
         self.layout = layout
         # One element more, so that an empty tensor has an address as well.
-        self.memory = np.zeros(max(1, spec.nbytes * count), np.uint8)
+        self.memory = _aligned(max(1, spec.nbytes * count))
         self._view = memoryview(self.memory.data)
 
     def row(self, index: int) -> memoryview:
@@ -51,32 +56,32 @@ class Buffers:
         layouts = hosted.layouts
         self.inputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.inputs]
         self.outputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.outputs]
-        self._bindings: dict[int, Any] = {}
+        self._bound: dict[int, tuple[Any, list[_Clean]]] = {}
 
-    def binding(self, size: int) -> Any:
-        """The binding that runs the first `size` records."""
-        if size not in self._bindings:
-            binding = self._session.io_binding()
-            for rows in self.inputs:
-                binding.bind_input(
-                    rows.spec.name,
-                    "cpu",
-                    0,
-                    element(rows.spec),
-                    shape(rows.layout, size),
-                    pointer(rows),
-                )
-            for rows in self.outputs:
-                binding.bind_output(
-                    rows.spec.name,
-                    "cpu",
-                    0,
-                    element(rows.spec),
-                    shape(rows.layout, size),
-                    pointer(rows),
-                )
-            self._bindings[size] = binding
-        return self._bindings[size]
+    def bound(self, size: int) -> tuple[Any, list[_Clean]]:
+        """The binding that runs the first `size` records, and what cleans their answers."""
+        found = self._bound.get(size)
+        if found is None:
+            found = self._bound[size] = self._bind(size), self._cleaners(size)
+        return found
+
+    def _bind(self, size: int) -> Any:
+        binding = self._session.io_binding()
+        for bind, tensors in (
+            (binding.bind_input, self.inputs),
+            (binding.bind_output, self.outputs),
+        ):
+            for rows in tensors:
+                spec = rows.spec
+                bind(spec.name, "cpu", 0, element(spec), shape(rows.layout, size), pointer(rows))
+        return binding
+
+    def _cleaners(self, size: int) -> list[_Clean]:
+        return [
+            _cleaner(rows.records(size).reshape(-1), rows.spec.dtype)
+            for rows in self.outputs
+            if rows.spec.dtype.is_float and rows.spec.nbytes
+        ]
 
 
 class Engine:
@@ -84,17 +89,26 @@ class Engine:
 
     def __init__(self, session: ort.InferenceSession, hosted: Hosted, limit: int) -> None:
         self.session = session
+        # It holds the weights' memory, which the session reads.
         self.hosted = hosted
         self.limit = limit
         self.buffers = Buffers(session, hosted, limit)
         self._run = session.run_with_iobinding
 
     def run(self, size: int, buffers: Buffers | None = None) -> None:
-        """Runs the first `size` records of the buffers.  Raises RunFailed."""
+        """Runs the first `size` records of the buffers.  Raises RunFailed.
+
+        Every NaN of an answer is one and the same: which of two a sum hands on depends on the
+        order of its terms.
+        """
+        binding, cleaners = (buffers or self.buffers).bound(size)
         try:
-            self._run((buffers or self.buffers).binding(size))
+            self._run(binding)
         except Exception as error:
             raise RunFailed(reason(error)) from None
+        for has_nan, clean in cleaners:
+            if has_nan():
+                clean()
 
     def new_buffers(self, limit: int | None = None) -> Buffers:
         """Another set of buffers, for when answers of the first are still being sent."""
@@ -124,3 +138,39 @@ def shape(layout: tuple[int, ...], size: int) -> Sequence[int]:
 def pointer(rows: Rows) -> int:
     """Where the buffer begins."""
     return int(rows.memory.ctypes.data)
+
+
+def _aligned(size: int) -> Array:
+    """Zeros, a multiple of a vector's bytes from address 0."""
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _cleaner(values: Array, dtype: DType) -> _Clean:
+    """Looks for NaN at the cost of reading the values once."""
+    return _clean_bf16(values.view(np.uint16)) if dtype is DType.BF16 else _clean_floats(values)
+
+
+def _clean_floats(values: Array) -> _Clean:
+    largest = np.maximum.reduce
+
+    def has_nan() -> bool:
+        # NaN where one of them is, and NaN is not equal to itself.
+        value = largest(values)
+        return bool(value != value)
+
+    def clean() -> None:
+        values[np.isnan(values)] = np.nan
+
+    return has_nan, clean
+
+
+def _clean_bf16(words: Array) -> _Clean:
+    def has_nan() -> bool:
+        return bool((words & 0x7FFF).max() > 0x7F80)
+
+    def clean() -> None:
+        words[(words & 0x7FFF) > 0x7F80] = 0x7FC0
+
+    return has_nan, clean

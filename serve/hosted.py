@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sexpgpu.export.artifact import MODEL, WEIGHTS, lower_graph
+from sexpgpu.export.artifact import lower_graph
 from sexpgpu.export.graph.bounds import index_bounds
 from sexpgpu.export.graph.document import ModelFile, read_model
 from sexpgpu.export.graph.graph import Graph
@@ -21,11 +21,14 @@ from sexpgpu.export.passes.at import INPUT as AT
 from sexpgpu.export.passes.at import gather_at
 from sexpgpu.export.passes.independence import prove_independence
 from sexpgpu.export.passes.prune import select_outputs
+from sexpgpu.export.replacement import MODEL
 from sexpgpu.export.subject import from_checkpoint
+from sexpgpu.export.weight_file import WEIGHTS
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.model import Precision
 from sexpgpu.schemas.tensor_file import MappedTensors
 from sexpgpu.serve.protocol import TensorSpec
+from sexpgpu.serve.steady import make_steady
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Hosted:
     file that ONNX Runtime reads by itself, `folder` where its external data is.  `layouts` are the
     shapes of a record in the graph, records along their first axis, where they are others than
     callers see.  `release` lets go of what is not needed any more once the model is loaded.
+    `doubtful` says that the graph has operators whose bits depend on where in a vector an element
+    lies, so that a few records prove nothing.
     """
 
     place: str
@@ -71,6 +76,7 @@ class Hosted:
     release: Callable[[], None] = lambda: None
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     folder: Path | None = None
+    doubtful: bool = False
 
 
 def open_operand(operand: str, shaping: Shaping) -> Hosted:
@@ -90,7 +96,7 @@ def open_operand(operand: str, shaping: Shaping) -> Hosted:
     if (path / MODEL).is_file() and not (path / "checkpoint.json").exists():
         return _open_export(path, shaping)
     subject = from_checkpoint(operand, trained=shaping.trained)
-    return _host(subject.model, subject.read, subject.origin, shaping)
+    return host_model(subject.model, subject.read, subject.origin, shaping)
 
 
 def _open_export(path: Path, shaping: Shaping) -> Hosted:
@@ -106,10 +112,16 @@ def _open_export(path: Path, shaping: Shaping) -> Hosted:
                 came=str(list(entry.shape)) if entry else None,
                 expected=str(value.type),
             )
-    return _host(model, tensors.tensor, str(path), shaping)
+    return host_model(model, tensors.tensor, str(path), shaping)
 
 
-def _host(model: ModelFile, read: Callable[[str], Array], place: str, shaping: Shaping) -> Hosted:
+def host_model(
+    model: ModelFile, read: Callable[[str], Array], place: str, shaping: Shaping
+) -> Hosted:
+    """A model as a typed graph, `read` giving its weights by path.
+
+    Raises E-EXPORT-002 and -003 where it cannot be shaped so.
+    """
     graph = model.graph
     if shaping.outputs:
         graph = select_outputs(graph, shaping.outputs)
@@ -117,7 +129,7 @@ def _host(model: ModelFile, read: Callable[[str], Array], place: str, shaping: S
         graph = gather_at(graph)
     precision = shaping.precision or model.precision
     shaped = ModelFile(graph, precision, model.checkpoint, model.step, model.slug)
-    proto, weights = _lower(lower_graph(shaped), read)
+    proto, weights = _lower(make_steady(lower_graph(shaped)), read)
     verdict = prove_independence(graph)
     return Hosted(
         place=place,

@@ -1,30 +1,34 @@
 """The probe at start: which batch sizes give every record the bits that it has alone.
 
-It is also the warm-up.  Each size is run over random and extreme records, every row having
-neighbours of the other kind, and each row is compared with the same record's run alone.  How many
-sizes are tried, and how often, depends on what a run costs: a model of 100 ms is not probed for a
-minute before it answers.
+It is also the warm-up.  Batches of every size are run over random and extreme records, in all rows
+and beside all kinds of neighbours, and each row is compared with the same record's run alone.  How
+many records and sizes are tried depends on what a run costs: a model of 100 ms is not probed for a
+minute before it answers.  A size that was not tried is not used.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from sexpgpu.serve.engine import Engine
+from sexpgpu.serve.trial import Trial
 
-from sexpgpu.export.graph.types import Array, DType
-from sexpgpu.serve.engine import Engine, RunFailed
-from sexpgpu.serve.hosted import Limits
-from sexpgpu.serve.protocol import TensorSpec
-
-#: Seconds in which every size is tried three times; a model that takes longer is tried less often.
-_THOROUGH = 0.1
-_BRIEF = 0.5
-#: A run of one fixed size is worth its padding where it takes at most so many lone runs.
+#: Seconds that a probe may take where its caller does not say.
+BUDGET = 0.05
+#: Where a batch costs clearly less than its calls alone, so much more time is well spent.
+_PATIENCE = 4.0
+_GAIN = 2.0
+#: A run of one fixed size is worth its padding where it takes at most so many lone runs: else a
+#: call that comes alone, which is padded as well, would be slower than batches can mend.
 _PADDING_COST = 2.0
+_RECORDS = 96
+_FEWEST_RECORDS = 3
+#: Where an operator of the file is known for other bits in the tails of vectors, a few records do
+#: not show it.
+_DOUBTFUL_RECORDS = 48
+#: The part of the time that the records' runs alone may take.
+_ALONE_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,15 @@ class Plan:
     """Which size to run for so many waiting calls: `size_for[n]`, for n up to `limit`.
 
     `padded` says that every run has one fixed size, since no smaller one has the bits of a call
-    alone; `refused` are the sizes that were tried and not taken.
+    alone; `refused` are the sizes that were tried and not taken.  `note` says why calls run one at
+    a time where the model itself would allow more.
     """
 
     limit: int
     size_for: tuple[int, ...]
     padded: bool = False
     refused: tuple[int, ...] = ()
+    note: str = ""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -48,7 +54,7 @@ class Plan:
     def describe(self) -> str:
         """In a line, for a person."""
         if self.limit == 1:
-            return "one call at a time"
+            return "one call at a time" + (f": {self.note}" if self.note else "")
         if self.padded:
             return f"every run padded to {self.limit}, which has the same bits for any neighbours"
         shown = _ranges(self.sizes)
@@ -57,26 +63,57 @@ class Plan:
         return f"sizes {shown}, each with the bits of a call alone"
 
 
-def probe(engine: Engine) -> Plan:
-    """Tries batch sizes up to the engine's limit."""
-    pool = _Pool(engine)
-    if engine.limit == 1:
-        return Plan(1, (0, 1))
-    sizes = candidate_sizes(engine.limit, pool.seconds)
-    cost = pool.seconds * sum(sizes)
-    rounds = 3 if cost < _THOROUGH else 2 if cost < _BRIEF else 1
-    good = [1] + [size for size in sizes if pool.same(size, rounds, pool.alone)]
+ALONE = Plan(1, (0, 1))
+
+
+def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
+    """Tries batch sizes up to the engine's limit, for about so many seconds.
+
+    What is tried follows from how long one lone run takes, so that a busy machine changes nothing.
+    """
+    trial = Trial(engine)
+    lone = trial.warm_up()
+    if engine.limit == 1 or lone is None:
+        return ALONE
+    sizes = candidate_sizes(engine.limit, lone)
+    if lone * sum(sizes) > seconds:
+        sizes, seconds = _worthwhile(trial, sizes, lone, seconds)
+        if not sizes:
+            return Plan(1, (0, 1), note=f"a run takes {lone * 1e3:.0f} ms, batches gain nothing")
+    fewest = _DOUBTFUL_RECORDS if engine.hosted.doubtful else _FEWEST_RECORDS
+    trial.prepare(max(fewest, min(_RECORDS, int(_ALONE_SHARE * seconds / lone))))
+    # Each size is given its part of the time: so many batches of it.
+    batches = {size: max(1, int(seconds / (len(sizes) * size * lone))) for size in sizes}
+    good = [1, *(size for size in sizes if trial.same(size, batches[size]))]
     refused = tuple(size for size in sizes if size not in good)
-    if len(good) == 1:
-        for size in reversed(sizes):
-            fixed = pool.padded(size)
-            if pool.seconds_of(size) <= _PADDING_COST * pool.seconds and pool.same(
-                size, rounds, fixed
-            ):
-                return Plan(size, (0, *[size] * size), True, refused)
-    limit = good[-1]
-    chosen = [0, *(next(size for size in good if size >= n) for n in range(1, limit + 1))]
-    return Plan(limit, tuple(chosen), False, refused)
+    if refused:
+        # One that differs makes the others suspect.
+        good = [size for size in good if size == 1 or trial.same(size, 4 * batches[size])]
+    if len(good) > 1:
+        return Plan(good[-1], _fill(good), False, refused)
+    for size in reversed(refused):
+        if trial.seconds(size) <= _PADDING_COST * lone and trial.same_padded(size):
+            return Plan(size, (0, *[size] * size), True, refused)
+    return Plan(1, (0, 1), False, refused, "in batches its bits differ")
+
+
+def _worthwhile(
+    trial: Trial, sizes: list[int], lone: float, seconds: float
+) -> tuple[list[int], float]:
+    """Of a slow model, the sizes that can be tried in time, and the time.
+
+    A batch of two shows what a further record costs: where it is as much as the first, batches
+    gain nothing, and only sizes that are quickly tried are; where it is little, more time is spent.
+    """
+    further = max(0.0, trial.seconds(2) - lone)
+    limit = sizes[-1]
+    if limit * lone >= _GAIN * (lone + (limit - 1) * further):
+        return sizes, _PATIENCE * seconds
+    kept: list[int] = []
+    for size in sizes:
+        if (sum(kept) + size + _FEWEST_RECORDS) * lone <= seconds:
+            kept.append(size)
+    return kept, seconds
 
 
 def candidate_sizes(limit: int, seconds: float) -> list[int]:
@@ -87,112 +124,12 @@ def candidate_sizes(limit: int, seconds: float) -> list[int]:
     return sorted({size for size in sizes if size < limit} | {limit})
 
 
-class _Pool:
-    """Records to run, the digests of their outputs alone, and how long a lone run takes."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.seconds = 0.0
-        generator = np.random.default_rng(0)
-        limits = engine.hosted.limits
-        self.records: list[list[bytes]] = []
-        self.alone: list[bytes] = []
-        for index in range(_RECORDS):
-            if index >= _LEAST_RECORDS and self.seconds * index > _THOROUGH:
-                break
-            record = [
-                _record(spec, limits.get(spec.name), index, generator)
-                for spec in engine.hosted.inputs
-            ]
-            self.records.append(record)
-            start = time.perf_counter()
-            found = self.run([len(self.records) - 1])
-            self.seconds = time.perf_counter() - start
-            if found is None:
-                # The model does not take it; nothing can be compared.
-                self.records.pop()
-            else:
-                self.alone.append(found[0])
-
-    def run(self, indices: list[int]) -> list[bytes] | None:
-        """Digests of the outputs of a batch of records, a row each; None where it does not run."""
-        buffers = self.engine.buffers
-        for row, index in enumerate(indices):
-            for rows, record in zip(buffers.inputs, self.records[index], strict=True):
-                rows.row(row)[:] = record
-        try:
-            self.engine.run(len(indices))
-        except RunFailed:
-            return None
-        return [_digest([rows.row(row) for rows in buffers.outputs]) for row in range(len(indices))]
-
-    def padded(self, size: int) -> list[bytes]:
-        """Each record's digest when the rest of a batch of this size is the first record."""
-        found = [self.run([index, *[0] * (size - 1)]) for index in range(len(self.records))]
-        return [rows[0] if rows else b"" for rows in found]
-
-    def seconds_of(self, size: int) -> float:
-        """How long a run of this size takes."""
-        start = time.perf_counter()
-        self.run([0] * size)
-        return time.perf_counter() - start
-
-    def same(self, size: int, rounds: int, expected: list[bytes]) -> bool:
-        """Whether every row of batches of this size has the bits expected of its record."""
-        count = len(self.records)
-        if not count:
-            return False
-        for number in range(rounds):
-            # Steps of another length each round: every row meets other records and neighbours.
-            indices = [(number * 7 + row * (number + 1)) % count for row in range(size)]
-            found = self.run(indices)
-            if found != [expected[index] for index in indices]:
-                return False
-        return True
+def _fill(good: Sequence[int]) -> tuple[int, ...]:
+    """For each number of calls the least size that holds them."""
+    return (0, *(next(size for size in good if size >= n) for n in range(1, good[-1] + 1)))
 
 
-#: Random and extreme records in turn; an odd number, so that steps meet both kinds.
-_RECORDS = 13
-_LEAST_RECORDS = 5
-
-
-def _digest(pieces: list[memoryview]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
-
-
-def _record(
-    spec: TensorSpec, limits: Limits | None, index: int, generator: np.random.Generator
-) -> bytes:
-    """The bytes of one record of an input: even ones random, odd ones extreme in turn."""
-    size = int(np.prod(spec.shape))
-    dtype = spec.dtype
-    if dtype is DType.BOOL:
-        return (generator.random(size) < (0.5 if index % 2 == 0 else index % 3 / 2)).tobytes()
-    if dtype.is_integer:
-        low, high = (max(0, limits.low), limits.high) if limits else (0, 2)
-        if index % 2 == 0 or high <= low:
-            return generator.integers(low, max(high, low + 1), size).astype(dtype.numpy).tobytes()
-        return np.full(size, high - 1 if index % 4 == 1 else low, dtype.numpy).tobytes()
-    if index % 2 == 0:
-        return generator.standard_normal(size).astype(dtype.numpy).tobytes()
-    with np.errstate(all="ignore"):
-        return _EXTREMES[index // 2 % len(_EXTREMES)](size, generator).astype(dtype.numpy).tobytes()
-
-
-_EXTREMES: list[Callable[[int, np.random.Generator], Array]] = [
-    lambda size, g: np.zeros(size),
-    lambda size, g: np.full(size, np.nan),
-    lambda size, g: np.full(size, np.inf),
-    lambda size, g: g.standard_normal(size) * 1e30,
-    lambda size, g: np.where(np.arange(size) % 2, -1e-30, 1e-30),
-    lambda size, g: np.where(g.random(size) < 0.1, -np.inf, g.standard_normal(size)),
-]
-
-
-def _ranges(sizes: tuple[int, ...]) -> str:
+def _ranges(sizes: Sequence[int]) -> str:
     """`1 to 4, 8`"""
     parts: list[list[int]] = []
     for size in sizes:

@@ -11,8 +11,11 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
+from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve.hosted import Hosted
+
+_BF16 = 16  # onnx.TensorProto.BFLOAT16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceS
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(hosted.folder)
         )
-    kept = [ort.OrtValue.ortvalue_from_numpy(array) for array in hosted.weights.values()]
+    kept = [_value(array) for array in hosted.weights.values()]
     if kept:
         options.add_external_initializers(list(hosted.weights), kept)
     try:
@@ -88,6 +91,13 @@ def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceS
         )
     hosted.release()
     return session
+
+
+def _value(array: Array) -> ort.OrtValue:
+    """The array's memory as ONNX Runtime takes it; whoever holds the session holds the array."""
+    if array.dtype == DType.BF16.numpy:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BF16)
+    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def _providers(device: Device) -> list[Any]:
