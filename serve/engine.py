@@ -36,6 +36,7 @@ class Rows:
         # One element more, so that an empty tensor has an address as well.
         self.memory = _aligned(max(1, spec.nbytes * count))
         self._view = memoryview(self.memory.data)
+        self._words: dict[int, Array] = {}
 
     def row(self, index: int) -> memoryview:
         """The bytes of record number `index`."""
@@ -46,6 +47,14 @@ class Rows:
         """The first records, [count, elements of one]."""
         flat = self.memory[: self.spec.nbytes * count].view(self.spec.dtype.numpy)
         return flat.reshape(count, -1) if count else flat.reshape(0, 0)
+
+    def words(self, count: int) -> Array:
+        """The elements of the first records as unsigned numbers of their width, in one row."""
+        found = self._words.get(count)
+        if found is None:
+            size, width = self.spec.nbytes, self.spec.dtype.itemsize
+            found = self._words[count] = self.memory[: size * count].view(f"u{width}")
+        return found
 
 
 class Buffers:
