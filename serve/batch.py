@@ -25,7 +25,7 @@ class Batch:
         filled_in = [rows for rows in buffers.inputs if rows.spec.nbytes]
         sent_out = [rows for rows in buffers.outputs if rows.spec.nbytes]
         self.rows = [[rows.row(i) for rows in filled_in] for i in range(limit)]
-        self.slots = [[pool.header, *row] for row in self.rows]
+        self.slots = [[memoryview(pool.header), *row] for row in self.rows]
         self.answers = [[pool.head, *(rows.row(i) for rows in sent_out)] for i in range(limit)]
 
     def copy(self, row: int, source: Sequence[memoryview]) -> None:
@@ -47,7 +47,7 @@ class Pool:
     """
 
     def __init__(self, engine: Engine, limit: int, keep: int, first: Buffers | None = None) -> None:
-        self.header = memoryview(bytearray(HEADER.size))
+        self.header = bytearray(HEADER.size)
         size = 1 + record_bytes(engine.hosted.outputs)
         self.head = memoryview(HEADER.pack(size) + bytes([OK]))
         self._engine = engine

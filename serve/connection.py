@@ -19,10 +19,10 @@ _READS = 16
 class Connection:
     """A non-blocking socket; nothing it does waits for anyone.
 
-    `size` is the number of bytes of a call.  `waiting` says that a call of its waits to be run,
-    `due` how many it is still to be answered when the server stops.  `batch` is where a large call
-    is received to, `record` where a small one that came in pieces is, `sending` what the answer
-    lies in that is being sent.
+    `size` is the number of bytes of a call, `received` how much of one has come.  A large call is
+    received into `batch`, the pieces of a small one into `record`.  `outgoing` is the rest of an
+    answer, which lies in `sending`.  `due` says how many calls it is still to be answered when the
+    server stops.
     """
 
     __slots__ = (
@@ -39,14 +39,12 @@ class Connection:
         "record",
         "sending",
         "sock",
-        "waiting",
     )
 
     def __init__(self, sock: socket.socket, size: int) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.received = 0
-        self.waiting = False
         self.closing = False
         self.due = 0
         self.outgoing: list[memoryview] = []
@@ -78,6 +76,15 @@ class Connection:
         """A place for a small call."""
         self.record = memoryview(bytearray(self._size))
         return [self.record]
+
+    def move_record(self, row: Sequence[memoryview]) -> None:
+        """Puts a small call that came in pieces where it is run."""
+        record, self.record = self.record, None
+        place = 0
+        for piece in row:
+            assert record is not None
+            piece[:] = record[place : place + len(piece)]
+            place += len(piece)
 
     def receive(self, find_place: Callable[[Connection], list[memoryview]]) -> str | None:
         """Reads on in a call, whose header tells whether a place for it is asked for.
@@ -126,22 +133,25 @@ class Connection:
             return None
         return f"a call is {self._size:,} bytes, a frame of {length:,} came"
 
-    def send(self, pieces: Sequence[memoryview], total: int, *, copy: bool) -> bool:
-        """Sends what the socket takes now and keeps the rest; false when the client has gone.
-
-        The rest is kept as it lies, or as a copy.
-        """
+    def send(self, pieces: list[memoryview]) -> int | None:
+        """Sends what the socket takes now, and says how much; None when the client has gone."""
         try:
-            sent = os.writev(self.fd, pieces if len(pieces) <= PIECES else pieces[:PIECES])
+            return os.writev(self.fd, pieces if len(pieces) <= PIECES else pieces[:PIECES])
         except BlockingIOError:
-            sent = 0
+            return 0
         except OSError:
-            return False
-        if sent < total:
-            rest = list(pieces)
-            advance(rest, sent)
-            self.outgoing = [memoryview(bytes(piece)) for piece in rest] if copy else rest
-        return True
+            return None
+
+    def keep(self, pieces: list[memoryview], sent: int, batch: Batch | None) -> None:
+        """Keeps the rest of what was sent, in the batch that it lies in or as a copy."""
+        rest = list(pieces)
+        advance(rest, sent)
+        if batch is None:
+            self.outgoing = [memoryview(bytes(piece)) for piece in rest]
+        else:
+            self.outgoing = rest
+            self.sending = batch
+            batch.users += 1
 
     def flush(self) -> bool:
         """Sends more of what is kept; false when the client has gone."""

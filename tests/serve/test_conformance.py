@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -62,10 +63,10 @@ TOKENS = np.array([[1, 2, 3, 4, 5, 6]], np.int32)
 
 
 def test_the_greeting_is_as_the_flags_left_it(two_heads: str) -> None:
-    tokens = {"name": "inputs", "shape": [1, 6], "dtype": "i32"}
-    at = {"name": "at", "shape": [1], "dtype": "i32"}
-    logits = {"name": "logits", "shape": [1, 6, 9], "dtype": "f32"}
-    norms = {"name": "norms", "shape": [1, 6], "dtype": "f32"}
+    tokens: dict[str, Any] = {"name": "inputs", "shape": [1, 6], "dtype": "i32"}
+    at: dict[str, Any] = {"name": "at", "shape": [1], "dtype": "i32"}
+    logits: dict[str, Any] = {"name": "logits", "shape": [1, 6, 9], "dtype": "f32"}
+    norms: dict[str, Any] = {"name": "norms", "shape": [1, 6], "dtype": "f32"}
     with serving(open_operand(two_heads, Shaping())) as live, live.connect() as wire:
         assert wire.about["inputs"] == [tokens]
         assert wire.about["outputs"] == [logits, norms]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -73,6 +74,8 @@ def command(
         for line in _lines(loaded, path):
             click.echo(line)
         sys.stdout.flush()
+        # What has been loaded stays: no search for garbage needs to look at it again.
+        gc.freeze()
         server.serve()
     finally:
         place.remove()
