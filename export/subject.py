@@ -65,9 +65,10 @@ def from_program(
     if homeless:
         shown = ", ".join(f"`{name}`" for name in homeless[:6])
         more = f" and {len(homeless) - 6} more" if len(homeless) > 6 else ""
+        one = len(homeless) == 1
         raise SexpgpuError(
             "E-EXPORT-004",
-            f"{len(homeless)} parameters have no values",
+            "a parameter has no values" if one else f"{len(homeless)} parameters have no values",
             place=str(path),
             came=shown + more,
             help="give a checkpoint with --checkpoint, or load them with `:load`",

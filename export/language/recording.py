@@ -100,8 +100,13 @@ def moved_lines(program: Program, document: schema.Checkpoint) -> list[str]:
     after = _by_place([(source.name, source.text) for source in program.sources])
     lines: list[str] = []
     for name in dict.fromkeys([*after, *before]):
-        lines += _changes(name, before.get(name, "").split("\n"), after.get(name, "").split("\n"))
+        lines += _changes(name, _lines(before.get(name, "")), _lines(after.get(name, "")))
     return lines
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text, as the reader counts them."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _by_place(sources: list[tuple[str, str]]) -> dict[str, str]:

@@ -84,9 +84,10 @@ def _data(report: Report) -> dict[str, Any]:
 def _lines(report: Report) -> list[str]:
     program = report.program
     title = str(program.path) + (f", variant {program.variant}" if program.variant else "")
+    count = len(report.parameters)
     lines = [
-        f"{title}: {len(report.parameters)} parameters, {report.parameter_count:,} numbers, "
-        f"{human_bytes(report.parameter_bytes)}"
+        f"{title}: {count:,} parameter{'' if count == 1 else 's'}, "
+        f"{report.parameter_count:,} numbers, {human_bytes(report.parameter_bytes)}"
     ]
     if program.knobs:
         shown = ", ".join(f"{name} {value}" for name, value in report.knobs_shown().items())
@@ -98,7 +99,8 @@ def _lines(report: Report) -> list[str]:
         lines.append("  alone   no:")
         lines += ["    " + line for line in report.obstacle.render().split("\n")]
     else:
-        lines.append(f"  alone   yes, {len(report.alone.graph.nodes)} operations")
+        nodes = len(report.alone.graph.nodes)
+        lines.append(f"  alone   yes, {nodes:,} operation{'' if nodes == 1 else 's'}")
     if report.independence is not None:
         verdict = report.independence
         lines.append(
