@@ -1,0 +1,1 @@
+"""Measurements: what takes how much time and memory; each is a program of its own."""
