@@ -275,6 +275,10 @@ CODES: dict[str, Explanation] = {
         "the opset is too low or unknown",
         "The graph needs operators of a later opset, or the installed onnx knows no such opset.",
     ),
+    "E-EXPORT-007": Explanation(
+        "an output has the name of an input",
+        "In an ONNX file every value has a name of its own. Give the prediction another key.",
+    ),
     "E-ONNX-001": Explanation(
         "an operation has no ONNX form for this dtype or profile",
         "The language reference lists what each operation lowers to.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,8 @@ PIECE = 16 << 20
 class MappedTensors:
     """The tensors of a safetensors file, mapped: a tensor's pages are read when it is used.
 
-    `header` says where each stands.  Arrays that `tensor` gave keep the mapping alive.
+    `header` says where each stands.  Arrays that `tensor` gave keep the mapping alive, and when one
+    is gone, so are its pages from this process's memory.
     Raises E-TENSORS-001 for a damaged file and E-FILE-001 for one that cannot be read.
     """
 
@@ -94,6 +96,7 @@ class MappedTensors:
         if entry.dtype == "BOOL":
             self._check_booleans(entry)
         flat: Array = np.frombuffer(self._bytes, dtype, count, entry.offset)
+        weakref.finalize(flat, _let_go, self._bytes, entry.offset, entry.nbytes).atexit = False
         return flat.reshape(entry.shape)
 
     def close(self) -> None:
@@ -123,6 +126,13 @@ class MappedTensors:
                 place=f'{self.path} "{entry.name}"',
                 came=str(largest),
             )
+
+
+def _let_go(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
+    """Tells the system that these bytes are not needed for now; using them reads them again."""
+    start = offset - offset % mmap.PAGESIZE
+    if hasattr(mmap, "MADV_DONTNEED") and not mapped.closed:
+        mapped.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering, OnnxValue, Profi
 from sexpgpu.export.onnx.names import Names
 from sexpgpu.export.onnx.prune import prune
 from sexpgpu.export.onnx.translate import translate_nodes
+from sexpgpu.schemas.errors import SexpgpuError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,18 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
     """The ONNX model of a graph.
 
     `weights` gives each weight's place in a file, or its array to be stored inside.  Raises
-    SexpgpuError E-ONNX-001 where an operation has no form in the profile.
+    E-ONNX-001 where an operation has no form in the profile, and E-EXPORT-007 where an output has
+    the name of an input.
     """
     names = Names()
-    for name in graph.outputs:
-        names.fresh(name)
     inputs = {value: names.fresh(value.name) for value in graph.inputs}
+    for name in graph.outputs:
+        if names.fresh(name) != name:
+            raise SexpgpuError(
+                "E-EXPORT-007",
+                f"the output `{name}` has the name of an input",
+                help="give the prediction another key",
+            )
     lowering = Lowering(
         opset=options.opset,
         profile=options.profile,

@@ -12,12 +12,17 @@ from sexpgpu.schemas.errors import SexpgpuError
 EMBED_LIMIT = 2**31 - 2**24
 
 
-def write_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Writes and checks the file; external data stands beside it already."""
+def write_onnx(model: onnx.ModelProto, path: Path, *, embed: bool = False) -> None:
+    """Writes and checks the file; external data stands beside it already.
+
+    With `embed` that data goes into the file.  Raises E-ONNX-002 where ONNX's checker refuses it.
+    """
+    if embed:
+        onnx.load_external_data_for_model(model, str(path.parent))
     path.write_bytes(model.SerializeToString(deterministic=True))
     try:
-        onnx.checker.check_model(str(path))
-    except onnx.checker.ValidationError as error:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise SexpgpuError(
             "E-ONNX-002",
             "ONNX's checker refuses the file",

@@ -68,7 +68,8 @@ def command(
     From a checkpoint alone; from FILE.sx under the variant and knobs that a checkpoint records; or
     from FILE.sx alone, where every parameter is read from a file.
     """
-    from sexpgpu.export.artifact import ExportOptions, check_replaceable, export_model
+    from sexpgpu.export.artifact import ExportOptions, export_model
+    from sexpgpu.export.replacement import check_replaceable
 
     check_replaceable(directory)
     subject = _subject(file, checkpoint, variant, knobs, trained)

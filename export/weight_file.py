@@ -1,0 +1,92 @@
+"""params.safetensors of an export: its weights by path, once, in the order of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sexpgpu.export.graph.graph import Graph
+from sexpgpu.export.graph.types import Array, DType
+from sexpgpu.export.onnx.build import ExternalTensor
+from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.safetensors import DTYPES, plan_header
+from sexpgpu.schemas.tensor_file import PIECE, Chunks, MappedTensors, write_tensors
+
+WEIGHTS = "params.safetensors"
+
+#: bf16 is widened, as in a checkpoint: model.json says what it means.
+_STORED = {DType.F32: "F32", DType.F64: "F64", DType.BF16: "F32", DType.I32: "I32",
+           DType.I64: "I64", DType.BOOL: "BOOL"}  # fmt: skip
+_DTYPES = {"F32": DType.F32, "F64": DType.F64, "BF16": DType.BF16, "I32": DType.I32,
+           "I64": DType.I64, "BOOL": DType.BOOL}  # fmt: skip
+
+
+class WeightFile:
+    """The weights of a graph as they are stored; where each will stand is known before.
+
+    With `storage` bf16, f32 and bf16 weights are stored as bf16, rounded to nearest even.
+    """
+
+    def __init__(self, graph: Graph, storage: Precision = "f32") -> None:
+        self._types = {path: value.type for path, value in graph.weights.items()}
+        self._tensors = [
+            (path, _stored(type.dtype, storage), [d for d in type.shape if isinstance(d, int)])
+            for path, type in self._types.items()
+        ]
+        _, header = plan_header(self._tensors, {})
+        self._entries = header.tensors
+        self._mapped: MappedTensors | None = None
+        self.sha256 = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the weights take."""
+        return sum(entry.nbytes for entry in self._entries.values())
+
+    def place(self, path: str) -> ExternalTensor | Array:
+        """Where in the file a weight stands; one without elements has no place there."""
+        entry = self._entries[path]
+        if not entry.nbytes:
+            return np.empty(entry.shape, DTYPES[entry.dtype])
+        return ExternalTensor(WEIGHTS, entry.offset, entry.nbytes, _DTYPES[entry.dtype])
+
+    def write(self, directory: Path, read: Callable[[str], Array]) -> None:
+        """Writes the file, a weight at a time: no more than one is in memory.
+
+        `read` gives a weight's values in its dtype, or bf16 as f32.
+        """
+
+        def values(path: str) -> Chunks:
+            array, dtype = read(path), DTYPES[self._entries[path].dtype]
+            return array if array.dtype == dtype else _converted(array, dtype)
+
+        with (directory / WEIGHTS).open("wb") as file:
+            self.sha256 = write_tensors(file, self._tensors, values).sha256
+        self._mapped = MappedTensors(directory / WEIGHTS)
+
+    def array(self, path: str) -> Array:
+        """A weight's values as they were stored, in its dtype."""
+        assert self._mapped is not None, "it is written first"
+        return self._mapped.tensor(path).astype(self._types[path].dtype.numpy, copy=False)
+
+    def close(self) -> None:
+        if self._mapped is not None:
+            self._mapped.close()
+
+
+def _stored(dtype: DType, storage: Precision) -> str:
+    if storage == "bf16" and dtype in (DType.F32, DType.BF16):
+        return "BF16"
+    return _STORED[dtype]
+
+
+def _converted(array: Array, dtype: np.dtype[Any]) -> Iterator[Array]:
+    """The elements in another dtype, a piece at a time."""
+    flat = array.reshape(-1)
+    step = PIECE // array.itemsize
+    for start in range(0, flat.size, step):
+        with np.errstate(over="ignore"):
+            yield flat[start : start + step].astype(dtype)
