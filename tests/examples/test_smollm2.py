@@ -19,8 +19,8 @@ pytest.importorskip("accelerate", reason="transformers reads GGUF files with it"
 
 pytestmark = pytest.mark.real
 
-WINDOW = 40
-CONTINUATION = 20
+WINDOW = 32
+CONTINUATION = 16
 #: Prompts as tokens, since reading the tokenizer out of the file takes longer than the model.
 PROMPTS = {
     # "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
