@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.hosted import Hosted, Shaping, open_operand
-from sexpgpu.serve.probe import Plan, probe
+from sexpgpu.serve.probe import BUDGET, Plan, probe
 from sexpgpu.serve.protocol import frame
 from sexpgpu.serve.session import Device, choose_device, open_session
 
 DEFAULT_BATCH = 8
+#: Of the time that loading took, so much more may the probe take.
+_PROBE_SHARE = 0.2
 
 
 @dataclass
@@ -37,12 +40,13 @@ def load_operand(
 
     `batch` is how many calls may run together.
     """
+    start = time.perf_counter()
     chosen = choose_device(device)
     hosted = open_operand(operand, shaping)
     session = open_session(hosted, chosen, threads)
     limit = 1 if hosted.obstacle else batch
     engine = Engine(session, hosted, limit)
-    plan = probe(engine)
+    plan = probe(engine, max(BUDGET, _PROBE_SHARE * (time.perf_counter() - start)))
     if plan.limit < limit:
         engine = Engine(session, hosted, plan.limit)
     return Loaded(hosted, engine, plan, chosen)
@@ -70,6 +74,6 @@ def describe(loaded: Loaded) -> dict[str, Any]:
             "padded": loaded.plan.padded,
         },
     }
-    if hosted.obstacle:
-        about["batch"]["why_one"] = hosted.obstacle
+    if hosted.obstacle or loaded.plan.note:
+        about["batch"]["why_one"] = hosted.obstacle or loaded.plan.note
     return about

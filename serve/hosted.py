@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from sexpgpu.export.artifact import lower_graph
 from sexpgpu.export.graph.bounds import index_bounds
 from sexpgpu.export.graph.document import ModelFile, read_model
 from sexpgpu.export.graph.graph import Graph
@@ -19,10 +18,11 @@ from sexpgpu.export.graph.types import Array, DType, concrete
 from sexpgpu.export.onnx.build import BuildOptions, ExternalTensor, build_model
 from sexpgpu.export.passes.at import INPUT as AT
 from sexpgpu.export.passes.at import gather_at
+from sexpgpu.export.passes.fold import fold_constants
 from sexpgpu.export.passes.independence import prove_independence
+from sexpgpu.export.passes.precision import set_precision
 from sexpgpu.export.passes.prune import select_outputs
 from sexpgpu.export.replacement import MODEL
-from sexpgpu.export.subject import from_checkpoint
 from sexpgpu.export.weight_file import WEIGHTS
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.model import Precision
@@ -57,7 +57,7 @@ class Hosted:
     `obstacle` says why calls must not run together, empty where they may.  `model` is a path for a
     file that ONNX Runtime reads by itself, `folder` where its external data is.  `layouts` are the
     shapes of a record in the graph, records along their first axis, where they are others than
-    callers see.  `release` lets go of what is not needed any more once the model is loaded.
+    callers see.
     `doubtful` says that the graph has operators whose bits depend on where in a vector an element
     lies, so that a few records prove nothing.
     """
@@ -73,7 +73,6 @@ class Hosted:
     step: int | None = None
     slug: str | None = None
     precision: Precision = "f32"
-    release: Callable[[], None] = lambda: None
     layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     folder: Path | None = None
     doubtful: bool = False
@@ -95,6 +94,9 @@ def open_operand(operand: str, shaping: Shaping) -> Hosted:
         )
     if (path / MODEL).is_file() and not (path / "checkpoint.json").exists():
         return _open_export(path, shaping)
+    # It reads locations of every kind and may trace a program: imported where it is needed.
+    from sexpgpu.export.subject import from_checkpoint
+
     subject = from_checkpoint(operand, trained=shaping.trained)
     return host_model(subject.model, subject.read, subject.origin, shaping)
 
@@ -128,8 +130,8 @@ def host_model(
     if shaping.at:
         graph = gather_at(graph)
     precision = shaping.precision or model.precision
-    shaped = ModelFile(graph, precision, model.checkpoint, model.step, model.slug)
-    proto, weights = _lower(make_steady(lower_graph(shaped)), read)
+    lowered = fold_constants(set_precision(graph, precision))
+    proto, weights = _lower(make_steady(lowered), read)
     verdict = prove_independence(graph)
     return Hosted(
         place=place,

@@ -22,7 +22,7 @@ _GAIN = 2.0
 #: A run of one fixed size is worth its padding where it takes at most so many lone runs: else a
 #: call that comes alone, which is padded as well, would be slower than batches can mend.
 _PADDING_COST = 2.0
-_RECORDS = 96
+_RECORDS = 64
 _FEWEST_RECORDS = 3
 #: Where an operator of the file is known for other bits in the tails of vectors, a few records do
 #: not show it.

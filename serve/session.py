@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +91,26 @@ def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceS
             came=", ".join(session.get_providers()),
             help="`sexpgpu doctor` says what is missing",
         )
-    hosted.release()
+    let_go(hosted.weights.values())
     return session
+
+
+def let_go(arrays: Iterable[Array]) -> None:
+    """Lets go of the pages of mapped files that the arrays lie in.
+
+    ONNX Runtime has packed most of them in its own way; what it still reads comes back by itself.
+    """
+    mappings = {id(m): m for array in arrays if (m := _mapping(array)) is not None}
+    for mapping in mappings.values():
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: Array) -> mmap.mmap | None:
+    """The mapped file that a read-only array is a view of; changes to others would be lost."""
+    owner: Any = None if array.flags.writeable else array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner
 
 
 def _value(array: Array) -> ort.OrtValue:

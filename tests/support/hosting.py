@@ -11,7 +11,9 @@ from sexpgpu.export.graph.graph import Graph, Node, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.serve.engine import Engine
+from sexpgpu.serve.host import Loaded
 from sexpgpu.serve.hosted import Hosted, Shaping, host_model
+from sexpgpu.serve.library import Model
 from sexpgpu.serve.probe import Plan, probe
 from sexpgpu.serve.session import Device, open_session
 from support.samples import B, Sample, Tensor
@@ -141,3 +143,9 @@ def differences(
         for row, answer in enumerate(run(indices)):
             if answer != alone[indices[row]]:
                 yield size, row, indices[row]
+
+
+def model_of(hosted: Hosted, limit: int = 8, plan: Plan | None = None) -> Model:
+    """The hosted model in this process, probed unless the plan is given."""
+    engine, probed = open_engine(hosted, limit)
+    return Model(Loaded(hosted, engine, plan or probed, CPU))
