@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sexpgpu.export.graph.document import ModelFile, read_model
+from sexpgpu.export.graph.graph import Graph
 from sexpgpu.export.graph.types import TensorType
 from sexpgpu.export.storage.checkpoint import open_checkpoint
 from sexpgpu.export.storage.sources import open_source
@@ -50,16 +52,22 @@ class Inspection:
 
 
 def inspect(where: str) -> Inspection:
-    """Looks at a path or location.  Raises E-INSPECT-001 where it holds nothing that is known."""
+    """Looks at a path or location.
+
+    Raises E-INSPECT-001 where it holds nothing that is known, E-FILE-001 where nothing is there or
+    it cannot be read, and what reading what it is raises.
+    """
     path = Path(where)
-    if path.is_file():
-        return _inspect_file(path)
-    if (
-        path.is_dir()
-        and (path / "model.json").is_file()
-        and not (path / "checkpoint.json").exists()
-    ):
-        return _inspect_export(path)
+    try:
+        if path.is_file():
+            return _inspect_file(path)
+        if (path / "model.json").is_file() and not (path / "checkpoint.json").exists():
+            return _inspect_export(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SexpgpuError(
+            "E-FILE-001", f"cannot read the file: {reason}", place=str(error.filename or path)
+        ) from None
     if not path.exists() and "://" not in where:
         raise SexpgpuError("E-FILE-001", f"there is nothing at {where}")
     try:
@@ -160,13 +168,23 @@ def _tensor(name: str, type: TensorType) -> Tensor:
 
 
 def _count(model: ModelFile) -> dict[str, int]:
-    return dict(Counter(node.operation.name for node in model.graph.nodes).most_common())
+    return dict(Counter(_operations(model.graph)).most_common())
+
+
+def _operations(graph: Graph) -> Iterator[str]:
+    """The operations of a graph and of the bodies in it."""
+    for node in graph.nodes:
+        yield node.operation.name
+        for value in node.attributes.values():
+            if isinstance(value, Graph):
+                yield from _operations(value)
 
 
 def _inspect_weights(path: Path) -> Inspection:
     source = open_source(path)
     found = Inspection("weights", str(path))
-    for key in source.keys():
+    keys = source.keys()
+    for key in keys:
         dtype, shape = source.describe(key)
         found.weights.append(Tensor(key, dtype, list[int | str](shape)))
     return found
@@ -200,15 +218,20 @@ def _inspect_onnx(path: Path) -> Inspection:
     }
     found.inputs = [_onnx_value(v) for v in graph.input if v.name not in named]
     found.outputs = [_onnx_value(v) for v in graph.output]
-    found.operators = dict(
-        Counter(
-            f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in graph.node
-        ).most_common()
-    )
+    found.operators = dict(Counter(_operators(graph)).most_common())
     found.weights = [
         Tensor(t.name, _onnx_dtype(t.data_type), list[int | str](t.dims)) for t in graph.initializer
     ]
     return found
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    """The operators of a graph and of the bodies in it."""
+    for node in graph.node:
+        yield f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _operators(body)
 
 
 _ONNX_DTYPES = {"float": "f32", "double": "f64", "bfloat16": "bf16", "float16": "f16",

@@ -28,7 +28,7 @@ def command(path: str, everything: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        click.echo("\n".join(_lines(found, None if everything else _SHOWN)))
+        click.echo("\n".join(map(_printable, _lines(found, None if everything else _SHOWN))))
 
 
 def _lines(found: Inspection, limit: int | None) -> list[str]:
@@ -61,6 +61,11 @@ def _lines(found: Inspection, limit: int | None) -> list[str]:
         if limit is not None and len(found.weights) > limit:
             lines.append(f"    … {len(found.weights) - limit} more (--all shows them)")
     return lines
+
+
+def _printable(line: str) -> str:
+    """Names in a file may be anything; none may move the terminal's cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _tensor(tensor: Tensor) -> str:
