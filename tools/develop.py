@@ -1,6 +1,6 @@
 """Sets a checkout up in a folder of its own, `build/`, and works there.
 
-    python3 tools/develop.py demo     export an example and show what was written
+    python3 tools/develop.py demo     export a real model, serve it, and call it
     python3 tools/develop.py test     run the tests; what follows goes to pytest
     python3 tools/develop.py lint     ruff and mypy
 
@@ -17,7 +17,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,9 @@ BUILD = ROOT / "build"
 ENVIRONMENT = BUILD / "venv"
 PROGRAMS = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
 PACKAGES = ("export", "schemas", "serve", "tools")
+
+#: A server stops within five seconds, whatever its clients do.
+_STOP_SECONDS = 10
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,12 +47,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def demo(arguments: Sequence[str]) -> int:
-    """Exports MiniLM, a sentence encoder, with its real weights, and shows what was written."""
+    """Exports MiniLM, a sentence encoder with its real weights, serves it, and calls it."""
     set_up()
+    models = os.environ.get("SEXPGPU_MODELS")
+    knobs = ["--knob", f"weights={models}/minilm/model.safetensors"] if models else []
+    folder, socket = "build/demo/minilm", "build/demo/minilm.sock"
     shutil.rmtree(BUILD / "demo", ignore_errors=True)
     _show("python", "-m", "sexpgpu.tools.fetch_models", "minilm")
-    _show("sexpgpu", "export", "examples/minilm.sx", "-o", "build/demo/minilm")
-    _show("sexpgpu", "inspect", "build/demo/minilm")
+    _show("sexpgpu", "export", "examples/minilm.sx", *knobs, "-o", folder)
+    _show("sexpgpu", "inspect", folder)
+    done = "exported"
+    if sys.platform == "linux":
+        with _serving(folder, "--socket", socket, "--output", "embedding"):
+            _show("python", "examples/similarity.py", socket)
+        done = "exported, served and called"
+    print(f"\n{done}: the model is {folder}/model.onnx", flush=True)
     return 0
 
 
@@ -113,6 +126,29 @@ def _show(program: str, *arguments: str) -> None:
     """Runs a command of the environment, written out above what it prints."""
     print("\n$ " + " ".join([program, *arguments]), flush=True)
     subprocess.run([PROGRAMS / program, *arguments], cwd=ROOT, check=True)
+
+
+@contextmanager
+def _serving(*arguments: str) -> Iterator[None]:
+    """A server that runs meanwhile, and has said what it serves."""
+    command = [str(PROGRAMS / "sexpgpu"), "serve", *arguments]
+    print("\n$ " + " ".join(["sexpgpu", "serve", *arguments, "&"]), flush=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            for line in server.stdout:
+                print(line, end="", flush=True)
+                if line.startswith("  device"):
+                    break
+            else:
+                raise subprocess.CalledProcessError(server.wait(), command)
+            yield
+        finally:
+            server.terminate()
+            try:
+                server.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def _refuse(message: str) -> int:
