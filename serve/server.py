@@ -102,6 +102,9 @@ class Server:
     def turn(self, seconds: float | None) -> bool:
         """Waits until something is ready, takes it in and runs it; false when nothing was."""
         events = self._epoll.poll(seconds)
+        if self._full:
+            self._full = False
+            self._epoll.register(self._listener, select.EPOLLIN)
         find, limit = self.connections.get, self._limit
         for fd, event in events:
             connection = find(fd)
@@ -116,9 +119,6 @@ class Server:
                 self._accept()
         if self.waiting:
             self._run()
-        if self._full:
-            self._full = False
-            self._epoll.register(self._listener, select.EPOLLIN)
         return bool(events)
 
     def _accept(self) -> None:
@@ -137,6 +137,7 @@ class Server:
             connection = Connection(sock, self.call_size)
             self.connections[connection.fd] = connection
             self._epoll.register(connection.fd, _READ)
+            self._note("connected", clients=len(self.connections))
             self._say(connection, self._greeting)
 
     def _handle(self, connection: Connection, event: int) -> None:
@@ -265,6 +266,7 @@ class Server:
         del self.connections[connection.fd]
         self._epoll.unregister(connection.fd)
         connection.close()
+        self._note("closed", clients=len(self.connections))
 
     def _note(self, event: str, **facts: object) -> None:
         if self.log is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import struct
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sexpgpu.serve.hosted import Limits
-from support.serving import Live, declare, onnx_hosted, serving
+from support.serving import Live, Wire, declare, onnx_hosted, serve_process, serving, write_onnx
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +128,62 @@ def test_many_inputs_are_more_than_the_system_takes_at_a_time() -> None:
             other.send((numbers * 2).tobytes())
             assert one.frame() == b"\0" + (-numbers).tobytes()
             assert other.frame() == b"\0" + (numbers * -2).tobytes()
+
+
+def test_without_file_descriptors_clients_wait_for_one(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "float[N] x", "float[N] y", "y = Neg (x)")
+    call, answer = struct.pack("<f", 2), b"\0" + struct.pack("<f", -2)
+    with serve_process(path, tmp_path / "s", "--log-json") as server:
+        pid = server.process.pid
+        largest = max(map(int, os.listdir(f"/proc/{pid}/fd")))
+        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (largest + 4, hard))
+        taken: list[Wire] = []
+        with pytest.raises(TimeoutError):
+            while True:
+                taken.append(server.connect(0.5))
+        assert 3 <= len(taken) < 100
+        results: list[bytes] = []
+        waiting = threading.Thread(target=lambda: results.append(server.connect().call(call)))
+        waiting.start()
+        before = _seconds_of(pid)
+        assert [wire.call(call) for wire in taken] == [answer] * len(taken)
+        time.sleep(0.5)
+        assert not results
+        assert _seconds_of(pid) - before < 0.3
+        taken[0].close()
+        waiting.join(20)
+        assert results == [answer]
+        for wire in taken:
+            wire.close()
+        status, errors = server.stop()
+    assert status == 143
+    assert '"event": "refused"' in errors
+
+
+def _seconds_of(pid: int) -> float:
+    """How long a process has computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_thousand_clients(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("the system allows too few files")
+    path = write_onnx(tmp_path / "m.onnx", "float[N] x", "float[N] y", "y = Neg (x)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, soft), hard))
+    try:
+        with serve_process(path, tmp_path / "s") as server:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            wires = [server.connect() for _ in range(1100)]
+            for _ in range(2):
+                for number, wire in enumerate(wires):
+                    wire.send(struct.pack("<f", number + 1))
+                for number, wire in enumerate(wires):
+                    assert wire.frame() == b"\0" + struct.pack("<f", -number - 1)
+            for wire in wires:
+                wire.close()
+            assert server.stop()[1].startswith("sexpgpu serve: stopped by SIGTERM, 2200 calls in ")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -49,6 +50,24 @@ def test_it_counts_a_single_call_and_none(quick: Path, tmp_path: Path) -> None:
         assert server.stop()[1].endswith("SIGTERM, 1 call in 1 run\n")
     with serve_process(quick, tmp_path / "s") as server:
         assert server.stop()[1].endswith("SIGTERM, 0 calls in 0 runs\n")
+
+
+def test_events_are_lines_of_json(quick: Path, tmp_path: Path) -> None:
+    with serve_process(quick, tmp_path / "s", "--log-json") as server:
+        with server.connect() as wire:
+            wire.call(CALL)
+            assert wire.call(b"")[0] == 1
+            assert wire.at_end()
+        time.sleep(0.2)
+        *lines, last = server.stop()[1].splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["event"] for event in events] == [
+        "serving", "connected", "error", "closed", "stopped",
+    ]  # fmt: skip
+    assert events[2]["reason"] == "a call is 8 bytes, a frame of 0 came"
+    assert (events[4]["signal"], events[4]["calls"], events[4]["runs"]) == ("SIGTERM", 1, 1)
+    assert all(isinstance(event["time"], float) for event in events)
+    assert last.startswith("sexpgpu serve: stopped by SIGTERM")
 
 
 def test_a_stop_answers_the_calls_in_flight(slow: Path, tmp_path: Path) -> None:

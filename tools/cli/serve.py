@@ -69,6 +69,7 @@ def command(
         server = Server(loaded.engine, loaded.plan, greeting(loaded), listener, stop.wake)
         if log_json:
             server.log = _log
+            _log("serving", {"model": loaded.hosted.place, "socket": path})
         stop.on_stop = server.stop
         stop.ready()
         for line in _lines(loaded, path):
@@ -81,6 +82,8 @@ def command(
         place.remove()
     number = stop.number or signal.SIGTERM
     calls, runs = server.calls, server.runs
+    if log_json:
+        _log("stopped", {"signal": signal.Signals(number).name, "calls": calls, "runs": runs})
     # Whoever read our messages may have gone before us.
     with suppress(OSError):
         click.echo(
