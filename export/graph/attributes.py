@@ -186,9 +186,20 @@ def _read_elements(data: list[Any], dtype: DType) -> Array:
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise Malformed("numbers")
         else:
-            with np.errstate(over="ignore"):
-                result[index] = float(value)
+            result[index] = _finite(value, dtype)
     return result
+
+
+def _finite(value: int | float, dtype: DType) -> Array:
+    """The number in the dtype, which must be able to hold it."""
+    try:
+        with np.errstate(over="ignore"):
+            number = np.asarray(float(value)).astype(dtype.numpy)
+    except OverflowError:
+        number = np.asarray(np.inf)
+    if not np.isfinite(number):
+        raise Malformed(f"numbers that {dtype} can hold")
+    return number
 
 
 def _special_bits(text: str, dtype: DType) -> int:

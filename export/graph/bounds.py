@@ -49,7 +49,7 @@ def index_bounds(graph: Graph) -> dict[str, int]:
             length = node.inputs[0].type.shape[attributes["axis"]]
             if not isinstance(length, Batch):
                 limit(node.inputs[1], length)
-        elif name == "gather-nd":
+        elif name in ("gather-nd", "scatter-add"):
             shape = node.inputs[0].type.shape
             first = attributes["batch-dims"]
             depth = node.inputs[1].type.shape[-1]

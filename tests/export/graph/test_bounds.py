@@ -1,0 +1,67 @@
+"""Which whole numbers an input may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.passes.at import gather_at
+from support.programs import GPT, traced
+
+
+def bounds(expression: str, fields: str = ":n (list i32 6)", names: str = "n") -> dict[str, int]:
+    graph, _ = traced(f"""
+(def record (fields {fields}))
+(defmodel net () (parts table (param (list 40 5)) small (param (list 7 5)))
+  (apply ({names}) {expression}))
+(def model (net))""")
+    return index_bounds(graph)
+
+
+@pytest.mark.parametrize(
+    ("expression", "length"),
+    [
+        ("(take table n)", 40),
+        ("(take table n :axis 1)", 5),
+        ("(take table (cast n i64) :axis -1)", 5),
+        ("(list (take table n) (take small n))", 7),
+        ("(take small (reshape (transpose n) (list -1 2)))", 7),
+        ("(take small (concat (list n n) :axis 1))", 7),
+        ("(take small (stack (list n n)))", 7),
+        ("(take small (where (> n 0) n (full (list 1) 0 :dtype i32)))", 7),
+        ("(take small (first (split n 2 :axis 1)))", 7),
+        ("(take small (flip (roll (tile n (list 1 2)) 1)))", 7),
+        ("(gather-nd small (reshape n (list (dim n 0) 3 2)))", 5),
+        ("(gather-nd small (unsqueeze n (list 2)))", 7),
+        ("(scatter-add small (unsqueeze n (list 2)) (zeros (list (dim n 0) 6 5)))", 7),
+    ],
+)
+def test_the_shortest_axis_that_it_indexes(expression: str, length: int) -> None:
+    assert bounds(expression) == {"inputs": length}
+
+
+def test_an_index_along_an_axis_of_the_input() -> None:
+    fields = ":x (list f32 6 3) :n (list i32 4 3)"
+    assert bounds("(take-along x n :axis 1)", fields, "x n") == {"inputs.1": 6}
+
+
+@pytest.mark.parametrize(
+    "expression", ["(* n 2)", "(take table (+ n 1))", "(take table (mod n 3))"]
+)
+def test_what_is_computed_with_is_not_followed(expression: str) -> None:
+    assert bounds(expression) == {}
+
+
+def test_the_condition_of_where_is_no_index() -> None:
+    fields = ":n (list i32 6) :m (list i32 6)"
+    found = bounds("(take table (where (cast n bool) m m))", fields, "n m")
+    assert found == {"inputs.1": 40}
+
+
+def test_the_batch_as_an_axis_says_nothing() -> None:
+    fields = ":x (list f32 6) :n (list i32 1)"
+    assert bounds("(take x (reshape n (list -1)) :axis 0)", fields, "x n") == {}
+
+
+def test_at_is_a_position() -> None:
+    assert index_bounds(gather_at(traced(GPT)[0])) == {"inputs": 40, "at": 12}
