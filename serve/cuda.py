@@ -37,7 +37,8 @@ def why_no_cuda(index: int = 0) -> SexpgpuError | None:
         return _no(f"cuDNN cannot be loaded: {missing}", _INSTALL)
     count = device_count()
     if index >= count:
-        return _no(f"there is no CUDA device {index}", None, came=f"{count} devices")
+        came = f"{count} device" if count == 1 else f"{count} devices"
+        return _no(f"there is no CUDA device {index}", None, came=came)
     return None
 
 
