@@ -67,19 +67,27 @@ def demo(arguments: Sequence[str]) -> int:
 
 def test(arguments: Sequence[str]) -> int:
     """pytest, on every core unless its arguments say otherwise."""
-    set_up("test")
+    set_up(*_test_extras())
     return _run("pytest", *(arguments or ("-n", "auto")))
 
 
 def lint(arguments: Sequence[str]) -> int:
     """Rules, layout and types; the first that fails ends it."""
-    set_up("test")
+    set_up(*_test_extras())
     packages = [word for name in PACKAGES for word in ("-p", f"sexpgpu.{name}")]
     return (
         _run("ruff", "check", ".")
         or _run("ruff", "format", "--check", ".")
         or _run("mypy", *packages)
     )
+
+
+def _test_extras() -> tuple[str, ...]:
+    """With SEXPGPU_PARITY, also PyTorch and transformers, which the real models are held against.
+
+    They take some gigabytes from a package index; without them those tests are skipped.
+    """
+    return ("test", "parity") if os.environ.get("SEXPGPU_PARITY") else ("test",)
 
 
 def set_up(*extras: str) -> None:
