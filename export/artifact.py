@@ -19,12 +19,11 @@ from sexpgpu.export.passes.fixed import fix_batch
 from sexpgpu.export.passes.fold import fold_constants
 from sexpgpu.export.passes.precision import set_precision
 from sexpgpu.export.passes.prune import select_outputs
-from sexpgpu.export.replacement import MODEL, replacing
+from sexpgpu.export.replacement import replacing
 from sexpgpu.export.subject import Subject
 from sexpgpu.export.weight_file import WeightFile
+from sexpgpu.schemas.exported import MODEL, ONNX
 from sexpgpu.schemas.model import Precision
-
-ONNX = "model.onnx"
 
 Target = Literal["any", "cpu", "cuda"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.exported import MODEL, ONNX, WEIGHTS
 
 #: What an export consists of; model.json says who made it.
-MODEL = "model.json"
-FILES = frozenset((MODEL, "params.safetensors", "model.onnx"))
+FILES = frozenset((MODEL, WEIGHTS, ONNX))
 _PRODUCER = "sexpgpu"
 
 _AT_FDCWD = -100

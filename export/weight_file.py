@@ -11,11 +11,10 @@ import numpy as np
 from sexpgpu.export.graph.graph import Graph
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.onnx.build import ExternalTensor
+from sexpgpu.schemas.exported import WEIGHTS
 from sexpgpu.schemas.model import Precision
 from sexpgpu.schemas.safetensors import DTYPES, plan_header
 from sexpgpu.schemas.tensor_file import PIECE, Chunks, MappedTensors, write_tensors
-
-WEIGHTS = "params.safetensors"
 
 #: bf16 is widened, as in a checkpoint: model.json says what it means.
 _STORED = {DType.F32: "F32", DType.F64: "F64", DType.BF16: "F32", DType.I32: "I32",

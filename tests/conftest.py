@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -20,3 +22,11 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEXPGPU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

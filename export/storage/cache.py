@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import platformdirs
-
+from sexpgpu.export.storage.folders import cache_directory
 from sexpgpu.export.storage.location import Location
 from sexpgpu.export.storage.progress import progress
 from sexpgpu.schemas.checkpoint import StoredFile
@@ -21,13 +20,6 @@ from sexpgpu.schemas.tensor_file import PIECE, sha256_of
 
 _SPARE_BYTES = 64 << 20
 """Left free on the disk when a file is fetched."""
-
-
-def cache_directory() -> Path:
-    """`$SEXPGPU_CACHE`, or the user's cache directory for sexpgpu."""
-    if named := os.environ.get("SEXPGPU_CACHE"):
-        return Path(named)
-    return Path(platformdirs.user_cache_dir("sexpgpu"))
 
 
 def fetch(location: Location, file: StoredFile) -> Path:

@@ -15,7 +15,8 @@ from sexpgpu.export import weight_file
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, DType, TensorType
 from sexpgpu.export.onnx.build import ExternalTensor
-from sexpgpu.export.weight_file import WEIGHTS, WeightFile
+from sexpgpu.export.weight_file import WeightFile
+from sexpgpu.schemas.exported import WEIGHTS
 from sexpgpu.schemas.tensor_file import MappedTensors
 from support.arrays import assert_same, random_array
 

@@ -12,8 +12,9 @@ from sexpgpu.export.graph.types import Array, Batch, DType
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.host import Loaded
-from sexpgpu.serve.hosted import Hosted, Shaping, host_model
+from sexpgpu.serve.hosted import Hosted, Shaping
 from sexpgpu.serve.library import Model
+from sexpgpu.serve.lowering import host_model
 from sexpgpu.serve.probe import Plan, probe
 from sexpgpu.serve.session import Device, open_session
 from support.samples import B, Sample, Tensor

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sexpgpu.export.storage.cache import cache_directory, fetch
+from sexpgpu.export.storage.cache import fetch
+from sexpgpu.export.storage.folders import cache_directory
 from sexpgpu.export.storage.location import Location
 from sexpgpu.schemas.checkpoint import StoredFile
 from sexpgpu.schemas.errors import SexpgpuError

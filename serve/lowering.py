@@ -1,0 +1,115 @@
+"""From a model as a typed graph to what is hosted: shaped by the flags, lowered, its limits found.
+
+Only this part of serving needs the compiler; from what was prepared before, it is not loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.graph.document import ModelFile, read_model
+from sexpgpu.export.graph.graph import Graph
+from sexpgpu.export.graph.types import Array, DType, concrete
+from sexpgpu.export.onnx.build import BuildOptions, ExternalTensor, build_model
+from sexpgpu.export.passes.at import INPUT as AT
+from sexpgpu.export.passes.at import gather_at
+from sexpgpu.export.passes.fold import fold_constants
+from sexpgpu.export.passes.independence import prove_independence
+from sexpgpu.export.passes.precision import set_precision
+from sexpgpu.export.passes.prune import select_outputs
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.exported import MODEL, WEIGHTS
+from sexpgpu.schemas.tensor_file import MappedTensors
+from sexpgpu.serve.hosted import Hosted, Limits, Shaping
+from sexpgpu.serve.protocol import TensorSpec
+from sexpgpu.serve.steady import make_steady
+
+
+def host_export(path: Path, document: bytes, tensors: MappedTensors, shaping: Shaping) -> Hosted:
+    """An export, from its model.json and its weights.
+
+    Raises what `host_model` raises, E-CKPT-003 where it lacks a weight.
+    """
+    model = read_model(document, str(path / MODEL))
+    for name, value in model.graph.weights.items():
+        entry = tensors.entry(name) if name in tensors else None
+        if entry is None or entry.shape != concrete(value.type.shape, 1):
+            raise SexpgpuError(
+                "E-CKPT-003",
+                f"the export lacks the weight `{name}` that its model reads",
+                place=str(path / WEIGHTS),
+                came=str(list(entry.shape)) if entry else None,
+                expected=str(value.type),
+            )
+    return host_model(model, tensors.tensor, str(path), shaping)
+
+
+def host_model(
+    model: ModelFile, read: Callable[[str], Array], place: str, shaping: Shaping
+) -> Hosted:
+    """A model as a typed graph, `read` giving its weights by path.
+
+    Raises E-EXPORT-002 and -003 where it cannot be shaped so.
+    """
+    graph = model.graph
+    if shaping.outputs:
+        graph = select_outputs(graph, shaping.outputs)
+    if shaping.at:
+        graph = gather_at(graph)
+    precision = shaping.precision or model.precision
+    lowered = fold_constants(set_precision(graph, precision))
+    proto, paths = _build(make_steady(lowered), read)
+    verdict = prove_independence(graph)
+    return Hosted(
+        place=place,
+        model=proto,
+        weights={name: _contiguous(read(path)) for name, path in paths.items()},
+        weight_paths=paths,
+        inputs=tuple(
+            TensorSpec(v.name, concrete(v.type.shape, 1), v.type.dtype) for v in graph.inputs
+        ),
+        outputs=tuple(
+            TensorSpec(name, concrete(v.type.shape, 1), v.type.dtype)
+            for name, v in graph.outputs.items()
+        ),
+        limits=find_limits(graph),
+        obstacle="" if verdict.independent else verdict.reason,
+        checkpoint=model.checkpoint or place,
+        step=model.step,
+        slug=model.slug,
+        precision=precision,
+    )
+
+
+def find_limits(graph: Graph) -> dict[str, Limits]:
+    """What each input of indices may hold; negative ones count from the end, but not in `at`."""
+    return {
+        name: Limits(0 if name == AT else -length, length)
+        for name, length in index_bounds(graph).items()
+    }
+
+
+def _build(graph: Graph, read: Callable[[str], Array]) -> tuple[bytes, dict[str, str]]:
+    """The ONNX graph, and its weights' paths by the names of their initializers."""
+    mark = "weight:"
+
+    def outside(path: str) -> ExternalTensor:
+        array = read(path)
+        return ExternalTensor(mark + path, 0, array.nbytes, DType.of(array))
+
+    model = build_model(graph, outside, BuildOptions())
+    paths = {
+        initializer.name: entry.value.removeprefix(mark)
+        for initializer in model.graph.initializer
+        for entry in initializer.external_data
+        if entry.key == "location" and entry.value.startswith(mark)
+    }
+    return model.SerializeToString(), paths
+
+
+def _contiguous(array: Array) -> Array:
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
