@@ -165,7 +165,11 @@ def _read_array(data: Any) -> Array:
         raise Malformed(expected)
     if math.prod(shape) != len(data["data"]) or len(data["data"]) > CONSTANT_LIMIT:
         raise Malformed(f"{math.prod(shape)} elements, and at most {CONSTANT_LIMIT}")
-    return _read_elements(data["data"], dtype).reshape(shape)
+    elements = _read_elements(data["data"], dtype)
+    try:
+        return elements.reshape(shape)
+    except ValueError:  # an axis of length 0 beside axes that are too long
+        raise Malformed(expected) from None
 
 
 def _read_elements(data: list[Any], dtype: DType) -> Array:

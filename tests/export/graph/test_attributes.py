@@ -169,6 +169,7 @@ MALFORMED: list[tuple[Kind, Any]] = [
     (Kind.ARRAY, {**CONSTANT, "shape": [-1, -2]}),
     (Kind.ARRAY, {**CONSTANT, "shape": [2] + [1] * 16}),
     (Kind.ARRAY, {**CONSTANT, "shape": [2**40, 2**40]}),
+    (Kind.ARRAY, {**CONSTANT, "shape": [0, 2**40, 2**40], "data": []}),
     (Kind.ARRAY, {**CONSTANT, "data": "ab"}),
     (Kind.ARRAY, {**CONSTANT, "data": [1.0, None]}),
     (Kind.ARRAY, {**CONSTANT, "data": [1.0, True]}),
