@@ -309,8 +309,8 @@ CODES: dict[str, Explanation] = {
     ),
     "E-SERVE-003": Explanation(
         "the socket cannot be made",
-        "The folder is missing or cannot be written, or the path is longer than the system takes "
-        "(107 bytes).",
+        "The folder is missing or cannot be written, the path is longer than the system takes (107 "
+        "bytes), or the system is not Linux.",
     ),
     "E-SERVE-004": Explanation(
         "an ONNX file cannot be served",

@@ -46,7 +46,7 @@ def diagnose() -> Diagnosis:
     return Diagnosis(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)),
+        cores=_cores(),
         packages=packages,
         providers=ort.get_available_providers(),
         cpu_runs=_runs_on_cpu(),
@@ -74,6 +74,13 @@ def describe(found: Diagnosis) -> list[str]:
         devices = "device" if found.cuda_devices == 1 else "devices"
         lines.append(f"cuda     runs, {found.cuda_devices} {devices}")
     return [*lines, *(f"note     {note}" for note in found.notes)]
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _version(name: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -50,6 +51,12 @@ def test_a_runtime_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
     assert "cpu      does not run" in diagnose(monkeypatch, NO_DRIVER)
+
+
+def test_a_system_that_does_not_say_which_cores_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert ", 12 cores\n" in diagnose(monkeypatch, NO_DRIVER)
 
 
 def test_the_command_prints_lines_and_json() -> None:

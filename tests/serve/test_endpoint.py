@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import socket
 import stat
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve.endpoint import Endpoint
+from sexpgpu.tools import cli
 from support.serving import serve_process, start, write_onnx
 
 
@@ -214,3 +216,14 @@ def test_a_mode_that_is_none(model: Path, tmp_path: Path, mode: str) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert errors.startswith("error[E-USAGE-001]")
+
+
+def test_a_system_without_epoll(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(select, "epoll")
+    with pytest.raises(SystemExit):
+        cli.main(["serve", str(model), "--socket", str(tmp_path / "s")])
+    shown = capsys.readouterr().err
+    assert shown.startswith("error[E-SERVE-003]: serve waits on its clients with epoll")
+    assert "sexpgpu.serve.load" in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -49,6 +50,7 @@ def command(
     """Serve a checkpoint or its location, a directory that export wrote, or an ONNX file."""
     from sexpgpu.serve.signals import StopSignals
 
+    _check_system()
     permissions = _mode(mode)
     fixed = dict(_dimension(text) for text in dimensions)
     stop = StopSignals()
@@ -113,6 +115,16 @@ def _log(event: str, facts: dict[str, object]) -> None:
     line = json.dumps({"time": time.time(), "event": event, **facts})
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
+
+
+def _check_system() -> None:
+    if not hasattr(select, "epoll"):
+        raise SexpgpuError(
+            "E-SERVE-003",
+            "serve waits on its clients with epoll, which only Linux has",
+            came=sys.platform,
+            help="sexpgpu.serve.load gives the model inside a process of your own",
+        )
 
 
 def _allow_many_files() -> None:
