@@ -89,7 +89,19 @@ def test_the_model_json_of_the_formats_is_read() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text("utf-8")):
-        assert "://" in target or (page.parent / target).exists(), target
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE)
+            assert heading in map(_anchor, titles), target
+
+
+def _anchor(title: str) -> str:
+    """What a heading is called in links: small, without punctuation, hyphens for spaces."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,12 +1,19 @@
-"""The README's commands do what it says, one after the other, in a directory of their own."""
+"""The README's commands do what it says, one after the other, in a directory of their own.
+
+Those of the shell run in one shell, as a reader's do: what one starts in the background is there
+for the next.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +22,8 @@ from sexpgpu.tools import develop
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_END = "end of block"
+_SECONDS = 120
 _SET_UP = "python3 tools/develop.py "
 
 
@@ -41,27 +50,67 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     }
     found: list[tuple[str, str]] = []
     blocks = _blocks()
-    for (kind, text), (next_kind, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-        if kind not in ("sh", "python") or text.startswith(_SET_UP):
-            continue
-        command = ["sh", "-ec", text] if kind == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(
-            command,
-            cwd=here,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}"
-        if kind == "python":
-            shown = "".join(f"{line}\n" for line in re.findall(r"\)  # (.*)$", text, re.MULTILINE))
-        found.append((done.stdout, shown if kind == "python" or next_kind == "text" else ""))
+    with _Shell(here, environment) as shell:
+        for (kind, text), (next_kind, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+            if kind == "sh" and not text.startswith(_SET_UP):
+                found.append((shell.run(text), shown if next_kind == "text" else ""))
+            elif kind == "python":
+                command = [sys.executable, "-c", text]
+                done = subprocess.run(
+                    command, cwd=here, env=environment, capture_output=True, text=True
+                )
+                assert done.returncode == 0, f"{text}\n{done.stderr}"
+                lines = re.findall(r"\)  # (.*)$", text, re.MULTILINE)
+                found.append((done.stdout, "".join(f"{line}\n" for line in lines)))
     return found
 
 
+class _Shell:
+    """A shell that runs one block after the other, and ends with what it has in the background."""
+
+    def __init__(self, here: Path, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["sh", "-e"],
+            cwd=here,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, text: str) -> str:
+        """What a block printed, errors too."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{text}\necho {_END}\n")
+        self._process.stdin.flush()
+        printed = ""
+        limit = threading.Timer(_SECONDS, self._kill)
+        limit.start()
+        for line in self._process.stdout:
+            if line == f"{_END}\n":
+                limit.cancel()
+                return printed
+            printed += line
+        limit.cancel()
+        raise AssertionError(f"the shell ended, or took too long, in\n{text}\n{printed}")
+
+    def __enter__(self) -> _Shell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        self._process.communicate()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
 def test_every_command_prints_what_is_shown(outputs: list[tuple[str, str]]) -> None:
-    assert len(outputs) >= 7
+    assert len(outputs) >= 13
     for printed, shown in outputs:
         assert shown
         assert _pattern(shown).fullmatch(printed), f"shown:\n{shown}\nprinted:\n{printed}"
