@@ -162,11 +162,11 @@ def _cleaner(values: Array, dtype: DType) -> _Clean:
 
 
 def _clean_floats(values: Array) -> _Clean:
-    largest = np.maximum.reduce
+    argmax, item = values.argmax, values.item
 
     def has_nan() -> bool:
-        # NaN where one of them is, and NaN is not equal to itself.
-        value = largest(values)
+        # The first NaN counts as the largest, and NaN is not equal to itself.
+        value = item(argmax())
         return bool(value != value)
 
     def clean() -> None:
