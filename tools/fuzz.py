@@ -166,7 +166,7 @@ def _model() -> Target:
     path = Path(tempfile.mkdtemp()) / "fuzz.sx"
     path.write_text(_PROGRAM)
     graph = trace_alone(compile_program(path)).graph
-    values = [
+    values: list[object] = [
         None, True, -1, 0, 1, 2**31, 2**63, 2**64, 1.5, 1e999, "batch", "16*batch", "0*batch",
         "nan", "nan:7fc00001", "f32", "bf16", "i64", "bool", "n0", "n3:1",
         "@inputs.0", "$w", "",
