@@ -7,7 +7,7 @@ proved here but probed, like the bits of every batch size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import onnx
@@ -17,12 +17,14 @@ from onnx import TensorProto
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.serve.hosted import Hosted, Shaping
+from sexpgpu.serve.hosted import Hosted, Limits, Shaping
 from sexpgpu.serve.observation import Value, observe_outputs
-from sexpgpu.serve.rewriting import add_at, move_batch, prune, round_products
+from sexpgpu.serve.rewriting import add_at, bodies, move_batch, prune, round_products
 
 _DTYPES = {code: dtype for dtype, code in ONNX_DTYPES.items()}
 _BATCH_NAMES = ("batch", "batch_size", "batchsize", "n", "b", "bs")
+#: Their kernels give an element other bits in the tail that is left of the vectors.
+_DOUBTFUL = frozenset("Log Softplus Elu Selu Celu Mish Sin Cos Asin Acos Atan".split())
 
 
 def open_onnx(path: Path, shaping: Shaping) -> Hosted:
@@ -38,14 +40,16 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
         changed = True
     if shaping.precision == "bf16":
         changed = round_products(model) or changed
-    if shaping.at:
-        add_at(model)
-        changed = True
     named = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in named]
-    outputs = list(model.graph.output)
-    fixed = dict(shaping.dimensions)
-    changed = _fix_dimensions(model, fixed) or changed
+    # The sizes are what calls have; the file stays as it is, and so do the runtime's answers.
+    inputs, outputs = _fix_dimensions(inputs, model.graph.output, shaping.dimensions)
+    limits = {}
+    if shaping.at:
+        at, outputs, length = add_at(model, outputs)
+        inputs.append(at)
+        limits["at"] = Limits(0, length)
+        changed = True
     batch = _batch_name(inputs)
     taken = [_describe(value, batch) for value in inputs]
     free = sorted({d for v in taken for d in v.dimensions if isinstance(d, str) and d != batch})
@@ -74,13 +78,14 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
         weights={},
         inputs=tuple(value.spec() for value in taken),
         outputs=tuple(value.spec() for value in given),
-        limits={},
+        limits=limits,
         obstacle=obstacle,
         checkpoint=str(path),
         slug=path.stem,
         precision=shaping.precision or "f32",
         layouts=layouts,
         folder=path.absolute().parent,
+        doubtful=_is_doubtful(model.graph),
     )
 
 
@@ -99,15 +104,25 @@ def _read(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _fix_dimensions(model: onnx.ModelProto, fixed: dict[str, int]) -> bool:
-    """Writes sizes in place of names.  Raises E-SERVE-004 for a name that is nowhere."""
+def _fix_dimensions(
+    inputs: Iterable[onnx.ValueInfoProto],
+    outputs: Iterable[onnx.ValueInfoProto],
+    fixed: Mapping[str, int],
+) -> tuple[list[onnx.ValueInfoProto], list[onnx.ValueInfoProto]]:
+    """Copies with sizes in place of names.  Raises E-SERVE-004 for a name that is nowhere."""
     used: set[str] = set()
-    for value in (*model.graph.input, *model.graph.output):
-        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+
+    def fix(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+        copy = onnx.ValueInfoProto()
+        copy.CopyFrom(value)
+        for axis, dimension in enumerate(copy.type.tensor_type.shape.dim):
             name = _dimension_name(value.name, axis, dimension)
-            if name in fixed:
+            if name in fixed and not _is_known(dimension):
                 used.add(name)
                 dimension.dim_value = fixed[name]
+        return copy
+
+    found = [fix(value) for value in inputs], [fix(value) for value in outputs]
     unknown = set(fixed) - used
     if unknown:
         raise SexpgpuError(
@@ -115,7 +130,7 @@ def _fix_dimensions(model: onnx.ModelProto, fixed: dict[str, int]) -> bool:
             f"the file has no free dimension `{sorted(unknown)[0]}`",
             help="`sexpgpu inspect FILE.onnx` shows them",
         )
-    return bool(used)
+    return found
 
 
 def _dimension_name(name: str, axis: int, dimension: onnx.TensorShapeProto.Dimension) -> str:
@@ -171,6 +186,21 @@ def _describe(value: onnx.ValueInfoProto, batch: str | None) -> Value:
         else:
             dimensions.append(name)
     return Value(value.name, dtype, tuple(dimensions), axis)
+
+
+def _is_doubtful(graph: onnx.GraphProto) -> bool:
+    """Whether an element's bits may depend on where in a vector it lies: in f64 nearly all do."""
+    for node in graph.node:
+        if node.op_type in _DOUBTFUL:
+            return True
+        for attribute in node.attribute:
+            if attribute.name == "to" and attribute.i == TensorProto.DOUBLE:
+                return True
+            if any(_is_doubtful(body) for body in bodies(attribute)):
+                return True
+    types = [value.type.tensor_type.elem_type for value in graph.input]
+    types += [tensor.data_type for tensor in graph.initializer]
+    return TensorProto.DOUBLE in types
 
 
 def _type_name(value: onnx.ValueInfoProto) -> str:

@@ -17,10 +17,10 @@ from sexpgpu.serve.trial import Trial
 #: Seconds that a probe may take where its caller does not say.
 BUDGET = 0.05
 #: Where a batch costs clearly less than its calls alone, so much more time is well spent.
-_PATIENCE = 4.0
+_PATIENCE = 10.0
 _GAIN = 2.0
-#: A run of one fixed size is worth its padding where it takes at most so many lone runs: else a
-#: call that comes alone, which is padded as well, would be slower than batches can mend.
+#: A run of one fixed size is worth its padding where it takes at most so many lone runs, and
+#: clearly less than its calls alone: a call that comes alone is padded as well.
 _PADDING_COST = 2.0
 _RECORDS = 64
 _FEWEST_RECORDS = 3
@@ -76,11 +76,11 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
     if engine.limit == 1 or lone is None:
         return ALONE
     sizes = candidate_sizes(engine.limit, lone)
-    if lone * sum(sizes) > seconds:
-        sizes, seconds = _worthwhile(trial, sizes, lone, seconds)
-        if not sizes:
-            return Plan(1, (0, 1), note=f"a run takes {lone * 1e3:.0f} ms, batches gain nothing")
     fewest = _DOUBTFUL_RECORDS if engine.hosted.doubtful else _FEWEST_RECORDS
+    if lone * (fewest + sum(sizes)) > seconds:
+        sizes, seconds = _worthwhile(trial, sizes, fewest, lone, seconds)
+        if not sizes:
+            return Plan(1, (0, 1), note=f"a run takes {lone * 1e3:.0f} ms, batches gain little")
     trial.prepare(max(fewest, min(_RECORDS, int(_ALONE_SHARE * seconds / lone))))
     # Each size is given its part of the time: so many batches of it.
     batches = {size: max(1, int(seconds / (len(sizes) * size * lone))) for size in sizes}
@@ -92,26 +92,30 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
     if len(good) > 1:
         return Plan(good[-1], _fill(good), False, refused)
     for size in reversed(refused):
-        if trial.seconds(size) <= _PADDING_COST * lone and trial.same_padded(size):
+        taken = trial.seconds(size)
+        pays = taken <= _PADDING_COST * lone and size * lone >= _GAIN * taken
+        if pays and trial.same_padded(size):
             return Plan(size, (0, *[size] * size), True, refused)
     return Plan(1, (0, 1), False, refused, "in batches its bits differ")
 
 
 def _worthwhile(
-    trial: Trial, sizes: list[int], lone: float, seconds: float
+    trial: Trial, sizes: list[int], fewest: int, lone: float, seconds: float
 ) -> tuple[list[int], float]:
-    """Of a slow model, the sizes that can be tried in time, and the time.
+    """Of a slow model, the sizes that can be tried in time with so many records, and the time.
 
     A batch of two shows what a further record costs: where it is as much as the first, batches
     gain nothing, and only sizes that are quickly tried are; where it is little, more time is spent.
     """
     further = max(0.0, trial.seconds(2) - lone)
-    limit = sizes[-1]
-    if limit * lone >= _GAIN * (lone + (limit - 1) * further):
-        return sizes, _PATIENCE * seconds
+    costs = {size: lone + (size - 1) * further for size in sizes}
+    if max(sizes) * lone >= _GAIN * costs[max(sizes)]:
+        seconds *= _PATIENCE
     kept: list[int] = []
+    left = seconds - fewest * lone
     for size in sizes:
-        if (sum(kept) + size + _FEWEST_RECORDS) * lone <= seconds:
+        left -= costs[size]
+        if left >= 0:
             kept.append(size)
     return kept, seconds
 

