@@ -15,7 +15,7 @@ from sexpgpu.serve import doctor, host, load, probe
 from sexpgpu.serve.hosted import Shaping, open_operand
 from sexpgpu.serve.probe import Plan
 from sexpgpu.tools.cli.serve import command
-from support.serving import plan_of, serve_process, write_onnx
+from support.serving import plan_of, serve_process, write_onnx, write_slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
@@ -108,6 +108,13 @@ def test_bits_that_differ_are_told_as_shown(tmp_path: Path) -> None:
     )
     with load(str(path)) as model:
         assert f"`one call at a time: {model.about['batch']['why_one']}`" in PAGE
+
+
+def test_a_run_that_is_slow_is_told_as_shown(tmp_path: Path) -> None:
+    with load(str(write_slow(tmp_path / "m.onnx", least=300)), device="cpu") as model:
+        note = model.about["batch"]["why_one"]
+    shown = re.sub(r"takes \d+ ms", "takes 147 ms", note)
+    assert f"`one call at a time: {shown}`" in PAGE
 
 
 def test_a_fixed_batch_is_told_as_shown(tmp_path: Path) -> None:
