@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from sexpgpu.export.graph.graph import Attributes
@@ -26,8 +27,9 @@ class Permutation(Operation):
     family = "shape"
     moves_data = True
 
+    @abstractmethod
     def order(self, rank: int, attributes: Attributes) -> tuple[int, ...]:
-        raise NotImplementedError
+        """The axes of `x` in the order of the result's."""
 
     def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         shape = inputs[0].shape

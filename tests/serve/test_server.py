@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import struct
@@ -139,8 +140,8 @@ def test_without_file_descriptors_clients_wait_for_one(tmp_path: Path) -> None:
         hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (largest + 4, hard))
         taken: list[Wire] = []
-        with pytest.raises(TimeoutError):
-            while True:
+        with contextlib.suppress(TimeoutError):
+            while len(taken) < 100:
                 taken.append(server.connect(0.5))
         assert 3 <= len(taken) < 100
         results: list[bytes] = []

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.programs import GPT, traced
 
 from sexpgpu.export.graph.document import FrozenSource, ModelFile, read_model, write_model
 from sexpgpu.export.graph.graph import Graph, make_node
@@ -22,6 +21,7 @@ from sexpgpu.export.graph.reference import evaluate
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.schemas.errors import SexpgpuError
+from support.programs import GPT, traced
 
 SCAN = """
 (def record (fields :x (list f32 6 8)))
@@ -61,9 +61,9 @@ def test_the_round_trip_is_exact_and_means_the_same(text: str) -> None:
     )
     assert again.frozen == frozen
     feeds = {
-        v.name: np.random.default_rng(0).integers(0, 9, (2, *v.type.shape[1:])).astype(
-            v.type.dtype.numpy
-        )
+        v.name: np.random.default_rng(0)
+        .integers(0, 9, (2, *v.type.shape[1:]))
+        .astype(v.type.dtype.numpy)
         for v in graph.inputs
     }
     mine, theirs = evaluate(graph, feeds, weights), evaluate(again.graph, feeds, weights)
