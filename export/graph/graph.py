@@ -55,6 +55,7 @@ def next_serial() -> int:
     """A number above the serials of all nodes made so far, and below those made from now on."""
     return next(_SERIAL)
 
+
 class Node:
     """One application of an operation.
 
@@ -96,7 +97,7 @@ class Node:
         return f"<node {self.operation.name} {self.position}>"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Graph:
     """Inputs, weights by path, nodes in an order in which they can run, and named outputs.
 
@@ -133,13 +134,16 @@ def make_node(
     return Node(operation, inputs, attributes, types, position=position, scope=scope)
 
 
-def reachable(outputs: Iterable[Value]) -> list[Node]:
-    """The nodes that the values depend on, in an order in which they can run."""
+def reachable(outputs: Iterable[Value], since: int = -1) -> list[Node]:
+    """The nodes that the values depend on, in an order in which they can run.
+
+    Nodes made before the serial `since`, and what only they depend on, are left out.
+    """
     found: set[Node] = set()
     waiting = [value.node for value in outputs if value.node is not None]
     while waiting:
         node = waiting.pop()
-        if node not in found:
+        if node not in found and node.serial > since:
             found.add(node)
             waiting += [value.node for value in node.inputs if value.node is not None]
     return sorted(found, key=lambda node: node.serial)

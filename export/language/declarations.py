@@ -8,6 +8,7 @@ from typing import Any
 
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.language.arguments import as_integer, as_number, as_string
+from sexpgpu.export.language.evaluator import OBJECT_COST
 from sexpgpu.export.language.initializers import INITIALIZERS
 from sexpgpu.export.language.tensors import Initializer, Parameter
 from sexpgpu.export.language.values import Builtin, Call, Function
@@ -44,6 +45,7 @@ def _initializer(name: str, signature: str, about: str) -> Builtin:
 
 
 def _param(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Parameter:
+    call.evaluator.charge(OBJECT_COST, call.span)
     dtype = keywords.get("dtype", DType.F32)
     if not isinstance(dtype, DType):
         raise call.wrong_kind(dtype, "dtype", "a dtype: " + ", ".join(DType))

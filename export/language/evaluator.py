@@ -30,6 +30,9 @@ from sexpgpu.schemas.errors import Frame, SexpgpuError, Source, Span
 #: A special form that the evaluator is given.  It stands at the top level only.
 SpecialForm: TypeAlias = "Callable[[Evaluator, ListDatum, Environment], object]"
 
+#: Steps that making a parameter, a model or a loader takes: they are larger than other values.
+OBJECT_COST = 100
+
 T = TypeVar("T")
 
 # A Lisp call takes some ten Python frames, and brackets nest 200 deep within each; what goes

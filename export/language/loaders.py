@@ -15,6 +15,7 @@ from typing import Any
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.language.arguments import as_integer, as_string
 from sexpgpu.export.language.data import Keyword
+from sexpgpu.export.language.evaluator import OBJECT_COST
 from sexpgpu.export.language.values import Builtin, Call, portray
 from sexpgpu.export.operations.operation import check_size
 from sexpgpu.schemas.errors import SexpgpuError
@@ -161,6 +162,7 @@ def _fields(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
 
 
 def _file(call: Call, value: object) -> str:
+    call.evaluator.charge(OBJECT_COST, call.span)
     path = as_string(call, value, 0)
     if not path or "\0" in path:
         raise call.error("E-VALUE-001", "no file has such a name", 0, came=portray(path))
@@ -195,6 +197,7 @@ def _declared(call: Call, value: object, argument: str | None) -> dict[str, Tens
 
     `argument` is the keyword that has the plist, None where the call's arguments are its items.
     """
+    call.evaluator.charge(OBJECT_COST, call.span)
     expected = "a field's name and its type in turn: :x (list f32 28 28) :y i32"
     if not isinstance(value, tuple) or len(value) % 2 or not value:
         raise call.wrong_kind(value, argument, expected)

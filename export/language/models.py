@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Symbol
 from sexpgpu.export.language.environment import Environment, Scope
-from sexpgpu.export.language.evaluator import Evaluator
+from sexpgpu.export.language.evaluator import OBJECT_COST, Evaluator
 from sexpgpu.export.language.parameters import Parameters
 from sexpgpu.export.language.plists import is_plist
 from sexpgpu.export.language.signature import Signature
@@ -56,6 +56,7 @@ class ModelClass:
         span: Span | None,
     ) -> Model:
         """A model whose parts are made in order, each seeing those before it."""
+        evaluator.charge(OBJECT_COST, span)
         here = self.parameters.bind(self.environment, positional, keywords, self.call_name, span)
         parts: dict[str, object] = {}
         for symbol, datum in self.parts:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sexpgpu.export.language.arguments import as_integer, as_number
 from sexpgpu.export.language.data import Literal, Symbol
+from sexpgpu.export.language.evaluator import OBJECT_COST
 from sexpgpu.export.language.signature import signature_of
 from sexpgpu.export.language.values import Builtin, Call, portray
 
@@ -75,9 +76,11 @@ def recipe_builtins() -> list[Builtin]:
 
 def _recipe_builtin(name: str, kind: str, signature: str) -> Builtin:
     required = [s.name for s in signature_of(signature).required if isinstance(s, Symbol)]
+    defaults = _defaults(signature)
 
     def make(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Recipe:
-        options = _defaults(signature)
+        call.evaluator.charge(OBJECT_COST, call.span)
+        options = dict(defaults)
         for index, (option, value) in enumerate(zip(required, positional, strict=True)):
             options[option] = _checked(call, option, value, index)
         for option, value in keywords.items():

@@ -61,9 +61,10 @@ def _scan(
         for i, (value, a) in enumerate(zip(sequences, axes, strict=True))
     ]
     started = next_serial()
-    result = call.evaluator.apply(
-        function, [_rebuild(init, carried), _rebuild(xs, slices)], {}, call.span
-    )
+    with tracer.inside_scan(call.span):
+        result = call.evaluator.apply(
+            function, [_rebuild(init, carried), _rebuild(xs, slices)], {}, call.span
+        )
     if not isinstance(result, tuple) or len(result) != 2:
         raise call.error(
             "E-TYPE-001",
@@ -100,9 +101,8 @@ def _close(inputs: list[Value], outputs: list[Value], started: int) -> tuple[Gra
     """
     inside = set(inputs)
     nodes: list[Node] = []
-    for node in reachable(outputs):
-        drawn = node.operation.random and node.serial > started
-        if drawn or any(value in inside for value in node.inputs):
+    for node in reachable(outputs, since=started):
+        if node.operation.random or any(value in inside for value in node.inputs):
             nodes.append(node)
             inside.update(node.results)
     read = [value for node in nodes for value in node.inputs] + outputs

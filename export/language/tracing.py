@@ -18,6 +18,7 @@ from sexpgpu.export.operations.signature import GIVEN
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
 NODE_LIMIT = 100_000
+SCAN_DEPTH = 16
 
 
 class Tracer:
@@ -33,6 +34,7 @@ class Tracer:
         self.made = 0
         self.notes: list[tuple[str, str]] = []
         self._scopes = [""]
+        self._scans = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
 
     @property
@@ -57,6 +59,19 @@ class Tracer:
             yield
         finally:
             self.training = before
+
+    @contextmanager
+    def inside_scan(self, span: Span | None) -> Iterator[None]:
+        """The function of a `scan` is traced inside.  E-LIMIT-004 where scans nest too deep."""
+        if self._scans == SCAN_DEPTH:
+            raise SexpgpuError(
+                "E-LIMIT-004", f"`scan` is nested more than {SCAN_DEPTH} deep", span=span
+            )
+        self._scans += 1
+        try:
+            yield
+        finally:
+            self._scans -= 1
 
     def call(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -188,17 +189,14 @@ class Scan(Operation):
         attributes: Attributes,
         results: Sequence[TensorType],
     ) -> Sequence[Fate]:
-        body: Graph = attributes["body"]
-        count, along = attributes["carries"], attributes["axis"]
-        is_sequence = count <= operand < count + attributes["sequences"]
-        if is_sequence and axis == along:
-            return _fates_along(body, count, operand, attributes)
-        inner = axis - 1 if is_sequence and axis > along else axis
-        batch = isinstance(inputs[operand].shape[axis], Batch)
-        states = _trace(body, count, {body.inputs[operand]: Apart(inner)}, batch=batch)
-        return [
-            _fate(state, along if index >= count else None) for index, state in enumerate(states)
-        ]
+        # A scan inside a scan is asked for each step of the outer one's dataflow: answers are kept,
+        # lest the time grow as a power of the depth.
+        known = _fates.setdefault(attributes["body"], {})
+        plain = tuple(attributes[name] for name in ("carries", "sequences", "axis", "reverse"))
+        key = (operand, axis, plain)
+        if key not in known:
+            known[key] = _follow(operand, axis, inputs, attributes)
+        return known[key]
 
     def restrict(self, rows: Rows, attributes: Attributes) -> None:
         # The types of the body speak of every axis.
@@ -216,6 +214,25 @@ class Scan(Operation):
             return axes
         # What a body makes along other axes is not followed.
         return axes - frozenset(batch_axes(result))
+
+
+#: The fates that were found for a body: by operand, axis, and the attributes beside the body.
+_fates: WeakKeyDictionary[Graph, dict[tuple[object, ...], list[Fate]]] = WeakKeyDictionary()
+
+
+def _follow(
+    operand: int, axis: int, inputs: Sequence[TensorType], attributes: Attributes
+) -> list[Fate]:
+    """What becomes of an axis, by following it through the body."""
+    body: Graph = attributes["body"]
+    count, along = attributes["carries"], attributes["axis"]
+    is_sequence = count <= operand < count + attributes["sequences"]
+    if is_sequence and axis == along:
+        return _fates_along(body, count, operand, attributes)
+    inner = axis - 1 if is_sequence and axis > along else axis
+    batch = isinstance(inputs[operand].shape[axis], Batch)
+    states = _trace(body, count, {body.inputs[operand]: Apart(inner)}, batch=batch)
+    return [_fate(state, along if index >= count else None) for index, state in enumerate(states)]
 
 
 def _length(sequences: Sequence[TensorType], axis: int) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from support.harness import check_graph
-from support.programs import place, program_error, traced
+from support.programs import place, program_error, report, traced
 
 HEAD = "(def record (fields :x (list f32 6 4)))\n"
 
@@ -69,3 +71,39 @@ def test_a_tensor_of_a_body_does_not_leave_it() -> None:
         "E-TYPE-001",
     )
     assert "a tensor, or a list of tensors" in (error.expected or "")
+
+
+NESTED = """(def record (fields :x (list f32 8) :a (list f32 8) :b (list f32 8)))
+(defn nested (n x a b)
+  (if (= n 0)
+    (+ x a b)
+    (first (scan (fn (c v) (list (+ v a b (nested (- n 1) c (relu a) (+ b v))) nil))
+                 x (zeros 3)))))
+(defn model (x a b) (nested {} x a b))
+"""
+
+
+def test_scans_inside_scans_are_followed_in_time() -> None:
+    started = time.process_time()
+    verdict = report(NESTED.format(12)).independence
+    assert verdict is not None
+    assert verdict.independent
+    assert time.process_time() - started < 5
+
+
+def test_scans_nested_without_bound_are_refused() -> None:
+    error = program_error(NESTED.format(17), "E-LIMIT-004")
+    assert error.message == "`scan` is nested more than 16 deep"
+    assert place(error)[:2] == (5, 12)
+
+
+def test_scans_in_a_row_take_time_in_proportion() -> None:
+    text = (
+        HEAD + "(defn model (x)\n"
+        "  (fold (fn (x i) (first (scan (fn (c v) (list (+ c (* x v)) nil)) x (ones 3))))\n"
+        "        x (range 500)))"
+    )
+    started = time.process_time()
+    graph, _ = traced(text)
+    assert len(graph.nodes) == 501
+    assert time.process_time() - started < 5
