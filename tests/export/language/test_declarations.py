@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.programs import program, session
 
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.language.tensors import Initializer
 from sexpgpu.schemas.errors import SexpgpuError, Source
+from support.programs import program, session
 
 HEAD = "(def record (fields :x (list f32 8)))\n(defn model (x) x)\n"
 
