@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import weakref
@@ -155,6 +154,9 @@ def write_tensors(
     elements when its turn comes, so that no more than one array or piece is in memory.  Raises
     ValueError where the elements are not of the dtype and number announced.
     """
+    # Imported where something is hashed: it loads OpenSSL, which a server needs for nothing else.
+    import hashlib
+
     head, header = plan_header(tensors, metadata or {})
     digest = hashlib.sha256(head)
     file.write(head)
@@ -176,6 +178,8 @@ def write_tensors(
 
 def sha256_of(file: Readable, advance: Callable[[int], object] | None = None) -> str:
     """The SHA-256 of what is left of `file`; `advance` is told of the bytes as they go by."""
+    import hashlib
+
     digest = hashlib.sha256()
     while piece := file.read(PIECE):
         digest.update(piece)

@@ -1,13 +1,13 @@
 """What an export was lowered to before, kept in the user's cache: starting again loads no compiler.
 
-An entry's name is a hash of everything that it was made from: model.json, what the file of weights
-holds, the flags, and this program's own modules.  So an entry is right or it is not found.
+An entry holds everything that it was made from, to be compared byte by byte: model.json, what the
+file of weights holds, the flags, and which version of this program's modules.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
@@ -32,7 +32,9 @@ _PACKAGES = ("sexpgpu.export", "sexpgpu.schemas", "sexpgpu.serve", "onnx")
 #: A hosted model without what is found anew: where it is, and the values of its weights.
 _KEPT = [field.name for field in fields(Hosted) if field.name not in ("place", "weights", "folder")]
 _TYPES = {**get_type_hints(Hosted), "model": bytes}
-_Entry = msgspec.defstruct("_Entry", [(name, _TYPES[name]) for name in _KEPT])
+_Entry: Any = msgspec.defstruct(
+    "_Entry", [("made_from", bytes), *((name, _TYPES[name]) for name in _KEPT)]
+)
 
 
 def open_export(path: Path, shaping: Shaping) -> Hosted:
@@ -61,13 +63,10 @@ class _Prepared:
     ) -> None:
         self._place = str(place)
         self._tensors = tensors
-        digest = hashlib.sha256(document)
-        for entry in tensors.header.tensors.values():
-            digest.update(f"\0{entry.name}\0{entry.dtype}{entry.shape}".encode())
-        digest.update(f"\0{self._place}\0{shaping}\0".encode())
-        for line in _fingerprint():
-            digest.update(line.encode())
-        self._path = cache_directory() / "hosted" / digest.hexdigest()
+        held = [(entry.name, entry.dtype, entry.shape) for entry in tensors.header.tensors.values()]
+        rest = "\n".join([self._place, str(shaping), str(held), *_fingerprint()])
+        self._made_from = document + rest.encode()
+        self._path = cache_directory() / "hosted" / f"{zlib.crc32(self._made_from):08x}"
 
     def read(self) -> Hosted | None:
         """The model, its weights mapped; None where there is no entry."""
@@ -75,17 +74,18 @@ class _Prepared:
             if self._path.stat().st_size > _LARGEST:
                 return None
             entry = msgspec.msgpack.decode(self._path.read_bytes(), type=_Entry)
-            kept = {name: getattr(entry, name) for name in _KEPT}
-            weights = {
-                name: self._tensors.tensor(path) for name, path in kept["weight_paths"].items()
-            }
-        except (OSError, msgspec.DecodeError, KeyError):
+        except (OSError, msgspec.DecodeError):
             return None
+        if entry.made_from != self._made_from:
+            return None
+        kept = {name: getattr(entry, name) for name in _KEPT}
+        weights = {name: self._tensors.tensor(path) for name, path in entry.weight_paths.items()}
         return Hosted(place=self._place, weights=weights, **kept)
 
     def keep(self, hosted: Hosted) -> None:
         """Makes an entry, in place of the oldest; where it cannot be written there is none."""
-        data = msgspec.msgpack.encode({name: getattr(hosted, name) for name in _KEPT})
+        kept = {name: getattr(hosted, name) for name in _KEPT}
+        data = msgspec.msgpack.encode({"made_from": self._made_from, **kept})
         if len(data) > _LARGEST:
             return
         folder = self._path.parent

@@ -23,6 +23,8 @@ _GAIN = 2.0
 #: clearly less than its calls alone: a call that comes alone is padded as well.
 _PADDING_COST = 2.0
 _RECORDS = 64
+#: So many times the records and batches where one size differs, which makes the others suspect.
+_SUSPICION = 8
 _FEWEST_RECORDS = 3
 #: Where an operator of the file is known for other bits in the tails of vectors, a few records do
 #: not show it.
@@ -87,8 +89,9 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
     good = [1, *(size for size in sizes if trial.same(size, batches[size]))]
     refused = tuple(size for size in sizes if size not in good)
     if refused:
-        # One that differs makes the others suspect.
-        good = [size for size in good if size == 1 or trial.same(size, 4 * batches[size])]
+        # Others may differ too, in ways that few records show.
+        trial.prepare(_SUSPICION * trial.count)
+        good = [size for size in good if size == 1 or trial.same(size, _SUSPICION * batches[size])]
     if len(good) > 1:
         return Plan(good[-1], _fill(good), False, refused)
     for size in reversed(refused):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 from sexpgpu.export.graph.types import Array, DType
+from sexpgpu.serve.draws import Draws
 from sexpgpu.serve.engine import Engine, Rows, RunFailed
 from sexpgpu.serve.hosted import Limits
 from sexpgpu.serve.protocol import TensorSpec
@@ -27,7 +27,7 @@ class Trial:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.generator = np.random.default_rng(0)
+        self._order = Draws(0)
         self._inputs = [_rows(rows, engine.limit) for rows in engine.buffers.inputs]
         self._outputs = [_rows(rows, engine.limit) for rows in engine.buffers.outputs]
         self._drawn: list[Array] = []
@@ -67,7 +67,7 @@ class Trial:
         """
         batches = min(batches, -(-2 * self.count // size))
         rounds = -(-batches * size // self.count)
-        order = [self.generator.permutation(self.count) for _ in range(rounds)]
+        order = [self._order.permutation(self.count) for _ in range(rounds)]
         indices = np.concatenate(order)[: batches * size].reshape(batches, size)
         for batch in indices:
             found = self._run(batch)
@@ -108,7 +108,7 @@ class Trial:
         for rows in self.engine.buffers.inputs:
             spec = rows.spec
             records = [
-                draw_record(spec, limits.get(spec.name), index, np.random.default_rng(index))
+                draw_record(spec, limits.get(spec.name), index, Draws(index))
                 for index in range(count)
             ]
             self._drawn.append(np.stack(records).view(np.uint8).reshape(count, spec.nbytes))
@@ -134,60 +134,61 @@ def _rows(rows: Rows, count: int) -> Array:
 
 
 def _digest(pieces: list[Array]) -> Array:
+    # Few models have answers so large: the others do without OpenSSL, which this loads.
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(np.ascontiguousarray(piece).data)
     return np.frombuffer(digest.digest(), np.uint8)
 
 
-def draw_record(
-    spec: TensorSpec, limits: Limits | None, index: int, generator: np.random.Generator
-) -> Array:
+def draw_record(spec: TensorSpec, limits: Limits | None, index: int, draws: Draws) -> Array:
     """One record of an input, flat: even ones random, odd ones extreme in one way or another."""
     size = int(np.prod(spec.shape))
     dtype = spec.dtype
     kind = _KINDS[index % len(_KINDS)]
     if dtype is DType.BOOL:
         share = 0.5 if index % 2 == 0 else index % 4 / 3
-        return np.asarray(generator.random(size) < share)
+        return np.asarray(draws.uniform(size) < share)
     if dtype.is_integer:
         low, high = (max(0, limits.low), limits.high) if limits else (0, 2)
         if index % 2 == 0 or high <= low:
-            return generator.integers(low, max(high, low + 1), size).astype(dtype.numpy)
+            return draws.integers(low, max(high, low + 1), size).astype(dtype.numpy)
         return np.full(size, high - 1 if index % 4 == 1 else low, dtype.numpy)
     with np.errstate(all="ignore"):
-        return np.asarray(kind(size, generator)).astype(dtype.numpy)
+        return np.asarray(kind(size, draws)).astype(dtype.numpy)
 
 
-def _plain(size: int, generator: np.random.Generator) -> Array:
-    return generator.standard_normal(size)
+def _plain(size: int, draws: Draws) -> Array:
+    return draws.normal(size)
 
 
-def _wide(size: int, generator: np.random.Generator) -> Array:
-    return generator.standard_normal(size) * 10
+def _wide(size: int, draws: Draws) -> Array:
+    return np.asarray(draws.normal(size) * 10)
 
 
-def _positive(size: int, generator: np.random.Generator) -> Array:
-    return np.exp(generator.standard_normal(size) * 4)
+def _positive(size: int, draws: Draws) -> Array:
+    return np.asarray(np.exp(draws.normal(size) * 4))
 
 
-def _some_special(size: int, generator: np.random.Generator) -> Array:
-    special = generator.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30], size)
-    return np.where(generator.random(size) < 0.3, special, generator.standard_normal(size))
+def _some_special(size: int, draws: Draws) -> Array:
+    special = draws.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30], size)
+    return np.where(draws.uniform(size) < 0.3, special, draws.normal(size))
 
 
-_KINDS: list[Callable[[int, np.random.Generator], Array]] = [
+_KINDS: list[Callable[[int, Draws], Array]] = [
     _plain,
-    lambda size, g: np.full(size, np.nan),
+    lambda size, draws: np.full(size, np.nan),
     _plain,
-    lambda size, g: np.where(g.random(size) < 0.5, -0.0, 0.0),
+    lambda size, draws: np.where(draws.uniform(size) < 0.5, -0.0, 0.0),
     _wide,
     _some_special,
     _positive,
-    lambda size, g: g.standard_normal(size) * 1e30,
+    lambda size, draws: draws.normal(size) * 1e30,
     _plain,
-    lambda size, g: np.full(size, np.inf),
+    lambda size, draws: np.full(size, np.inf),
     _wide,
-    lambda size, g: g.standard_normal(size) * 1e-30,
+    lambda size, draws: draws.normal(size) * 1e-30,
     _positive,
 ]
