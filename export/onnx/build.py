@@ -12,6 +12,7 @@ from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType, concrete
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering, OnnxValue, Profile
 from sexpgpu.export.onnx.names import Names
+from sexpgpu.export.onnx.order import stand_late
 from sexpgpu.export.onnx.prune import prune
 from sexpgpu.export.onnx.translate import translate_nodes
 from sexpgpu.schemas.errors import SexpgpuError
@@ -80,14 +81,14 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
     initializers: list[TensorProto] = []
     for path, value in graph.weights.items():
         known[value] = _weight(lowering, path, value, weights(path), initializers)
+    casts, lowering.nodes = lowering.nodes, []
     translate_nodes(lowering, graph.nodes, known)
     lowering.name_outputs({name: known[value].name for name, value in graph.outputs.items()})
+    ordered = stand_late(casts, lowering.prologue + lowering.nodes)
     outputs = [
         _value_info(name, value.type, options.batch) for name, value in graph.outputs.items()
     ]
-    nodes, initializers = prune(
-        lowering.prologue + lowering.nodes, initializers + lowering.initializers, graph.outputs
-    )
+    nodes, initializers = prune(ordered, initializers + lowering.initializers, graph.outputs)
     proto = helper.make_graph(
         nodes,
         options.name,

@@ -21,16 +21,16 @@ def prune(
     kept: list[onnx.NodeProto] = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
-            needed.update(_reads(node))
+            needed.update(reads(node))
             kept.append(node)
     return kept[::-1], [tensor for tensor in initializers if tensor.name in needed]
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
+def reads(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, and all that its bodies name, which holds what they read from outside."""
     yield from node.input
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield from (output.name for output in attribute.g.output)
             for inner in attribute.g.node:
-                yield from _reads(inner)
+                yield from reads(inner)

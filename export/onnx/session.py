@@ -23,20 +23,26 @@ _BF16 = 16  # onnx.TensorProto.BFLOAT16
 class Session:
     """An ONNX file loaded by ONNX Runtime on the CPU.
 
-    Raises E-VERIFY-002 where it refuses the file or fails while running it.
+    `mapped` leaves weights in their file, to be read from there: slower, and no memory is taken
+    for them.  Raises E-VERIFY-002 where ONNX Runtime refuses the file or fails while running it.
     """
 
-    def __init__(self, model: Path | bytes, *, threads: int = 0) -> None:
+    def __init__(self, model: Path | bytes, *, threads: int = 0, mapped: bool = False) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
+        if mapped:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            # In the file's order what is made of a weight is made where it is used.
+            options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         try:
             self._session = ort.InferenceSession(
                 str(model) if isinstance(model, Path) else model,
                 options,
                 providers=["CPUExecutionProvider"],
+                disabled_optimizers=["ConstantFolding"] if mapped else [],
             )
         except Exception as error:
             raise _failed("ONNX Runtime refuses the file", error) from None

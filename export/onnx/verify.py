@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.reference import Evaluation, WeightReader
-from sexpgpu.export.graph.types import Array
+from sexpgpu.export.graph.types import Array, elements
 from sexpgpu.export.onnx.difference import Difference, compare
 from sexpgpu.export.onnx.examples import EXAMPLES, Examples
 from sexpgpu.export.onnx.perturbation import Perturbation
@@ -19,6 +19,10 @@ from sexpgpu.schemas.errors import SexpgpuError
 
 #: Seconds that the reference may take.
 BUDGET = 60.0
+
+#: Bytes of weights up to which the file is loaded as its users load it.  Larger ones are mapped, so
+#: that a model that fills most of a machine's memory can be verified there.
+_COPIED = 2**29
 
 #: Evaluations with errors of rounding, at most, where a difference asks for an explanation.
 _PERTURBATIONS = 8
@@ -50,7 +54,8 @@ def verify_model(
     the file does not run.
     """
     deadline = time.monotonic() + budget
-    session = Session(path)
+    mapped = sum(_bytes(value) for value in graph.weights.values()) > _COPIED
+    session = Session(path, mapped=mapped)
     verification = Verification()
     examples = Examples(graph)
     for kind, batch in EXAMPLES:
@@ -66,7 +71,8 @@ def verify_model(
                     f"the first {evaluation.count} of {len(graph.nodes)} operations, which the "
                     f"reference computed in {budget:.0f} seconds,"
                 )
-                _compare(part, Session(build_part(part)), evaluation, inputs, weights, verification)
+                session = Session(build_part(part), mapped=mapped)
+                _compare(part, session, evaluation, inputs, weights, verification)
             break
         _compare(graph, session, evaluation, inputs, weights, verification)
     if not verification.runs:
@@ -96,6 +102,10 @@ def _evaluate(
                 raise
             if not examples.narrow():
                 return None, inputs
+
+
+def _bytes(value: Value) -> int:
+    return elements(value.type.shape) * value.type.dtype.itemsize
 
 
 def _part(evaluation: Evaluation) -> Graph:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from sexpgpu.export.onnx.session import Session
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.subject import from_checkpoint
 from sexpgpu.schemas.errors import SexpgpuError
+from support.commands import environment
 from support.exports import MODELS, agrees, checkpoint, export, load
 from support.programs import GPT
 
@@ -122,6 +125,43 @@ def test_weights_stand_once(tmp_path: Path) -> None:
         assert "Transpose" not in {
             node.op_type for node in proto.graph.node if set(node.input) & set(weights)
         }
+
+
+_LOAD = """
+import sys
+from pathlib import Path
+from sexpgpu.export.onnx.session import Session
+def anonymous():
+    return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+Session(Path("small/model.onnx"))  # what the runtime itself takes
+before = anonymous()
+session = Session(Path(sys.argv[1]), threads=1, mapped=len(sys.argv) > 2)
+print(anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read as Linux tells it")
+def test_tied_weights_stand_once_in_a_loaded_session(tmp_path: Path) -> None:
+    tied = MODELS["tied weights"]
+    export(tied, tmp_path, "small")
+    export(tied.replace("50 8", "40000 256").replace("8 8", "256 256"), tmp_path / "large")
+    table = 4 * 40_000 * 256
+    for flags, most in (([], 1.2 * table), (["mapped"], 0.2 * table)):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                _LOAD,
+                str(tmp_path / "large" / "export" / "model.onnx"),
+                *flags,
+            ],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(done.stdout) < most
 
 
 # Its options

@@ -2,15 +2,17 @@
 
     python -m sexpgpu.tools.bench.export_memory [GIB …]
 
-Writing may take 300 MB and the largest weight, whatever the model's size.  Each model's weights
-come from a file that takes no room on the disk (it has a length and nothing in it); the export,
-which does, is written beside it and removed.
+Writing may take 300 MB and the largest weight, whatever the model's size.  Verification loads the
+model: what is over that are pages of the weights' file, which the system takes back when it needs
+them.  Each model's weights come from a file that takes no room on the disk (it has a length and
+nothing in it); the export, which does, is written beside it and removed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -46,19 +48,42 @@ def write_program(directory: Path, layers: int, width: int) -> Path:
 def peak_of_export(path: Path, *flags: str) -> int:
     """Bytes of memory that exporting the program takes at most, pages of mapped files included.
 
-    The export is removed.  Raises CalledProcessError where it fails.
+    The export goes beside it.  Raises CalledProcessError where it fails.
     """
-    script = "import sys; from sexpgpu.tools.cli import main; main(sys.argv[1:])"
+    places = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)
+    report = path.parent / "peak"
     out = path.parent / "export"
-    command = [sys.executable, "-c", script, "export", path.name, "-o", str(out), *flags]
-    process = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    for file in out.iterdir() if out.is_dir() else ():
-        file.unlink()
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    subprocess.run(
+        [sys.executable, "-c", _EXPORT, str(report), "export", path.name, "-o", str(out), *flags],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": places},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return int(report.read_text())
+
+
+_EXPORT = """
+import atexit, sys
+from sexpgpu.tools.bench.export_memory import write_peak
+from sexpgpu.tools.cli import main
+atexit.register(write_peak, sys.argv[1])
+main(sys.argv[2:])
+"""
+
+
+def write_peak(path: str) -> None:
+    """Writes the most memory that this process had, in bytes.
+
+    A process that starts another hands it its own peak of what `getrusage` tells, so that Linux is
+    asked for that of this program alone.
+    """
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text()
+        peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path(path).write_text(str(peak))
 
 
 def main() -> None:
