@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
+from sexpgpu.export.graph.types import Array
 from sexpgpu.schemas.errors import SexpgpuError
 
 DRIVER = "libcuda.so.1"
 _CUDNN = "libcudnn.so.9"
+#: Locked for every context, CU_MEMHOSTREGISTER_PORTABLE.
+_PORTABLE = 1
 _INSTALL = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
 
 
@@ -52,6 +57,35 @@ def device_count() -> int:
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0
     return count.value
+
+
+def pinning(index: int) -> Callable[[Array], None] | None:
+    """What page-locks buffers for a device, until they are freed; None where it cannot be done.
+
+    The device then copies from and to them by itself; without, the driver copies them once more.
+    """
+    try:
+        driver = ctypes.CDLL(DRIVER)
+        register, unregister = driver.cuMemHostRegister_v2, driver.cuMemHostUnregister
+    except (OSError, AttributeError):
+        return None
+    # The context that ONNX Runtime works in; this thread may not have been in it yet.
+    device, context = ctypes.c_int(0), ctypes.c_void_p()
+    if (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), index)
+        or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        or driver.cuCtxSetCurrent(context)
+    ):
+        return None
+
+    def pin(memory: Array) -> None:
+        address = ctypes.c_void_p(memory.ctypes.data)
+        # A buffer that cannot be locked is one that is copied more slowly, and nothing else.
+        if not register(address, ctypes.c_size_t(memory.nbytes), _PORTABLE):
+            weakref.finalize(memory, unregister, address)
+
+    return pin
 
 
 def _missing(library: str) -> str | None:

@@ -60,12 +60,21 @@ class Rows:
 class Buffers:
     """Input and output buffers for up to `limit` records, and a binding for each batch size."""
 
-    def __init__(self, session: ort.InferenceSession, hosted: Hosted, limit: int) -> None:
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        hosted: Hosted,
+        limit: int,
+        pin: Callable[[Array], None] | None = None,
+    ) -> None:
         self._session = session
         layouts = hosted.layouts
         self.inputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.inputs]
         self.outputs = [Rows(s, layouts.get(s.name, s.shape), limit) for s in hosted.outputs]
         self._bound: dict[int, tuple[Any, list[_Clean]]] = {}
+        if pin is not None:
+            for rows in (*self.inputs, *self.outputs):
+                pin(rows.memory)
 
     def bound(self, size: int) -> tuple[Any, list[_Clean]]:
         """The binding that runs the first `size` records, and what cleans their answers."""
@@ -94,14 +103,24 @@ class Buffers:
 
 
 class Engine:
-    """A loaded model that runs batches of up to `limit` records."""
+    """A loaded model that runs batches of up to `limit` records.
 
-    def __init__(self, session: ort.InferenceSession, hosted: Hosted, limit: int) -> None:
+    `pin` makes the memory of a buffer one that the device copies from and to by itself.
+    """
+
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        hosted: Hosted,
+        limit: int,
+        pin: Callable[[Array], None] | None = None,
+    ) -> None:
         self.session = session
         # It holds the weights' memory, which the session reads.
         self.hosted = hosted
         self.limit = limit
-        self.buffers = Buffers(session, hosted, limit)
+        self._pin = pin
+        self.buffers = Buffers(session, hosted, limit, pin)
         self._run = session.run_with_iobinding
 
     def run(self, size: int, buffers: Buffers | None = None) -> None:
@@ -121,7 +140,7 @@ class Engine:
 
     def new_buffers(self, limit: int | None = None) -> Buffers:
         """Another set of buffers, for when answers of the first are still being sent."""
-        return Buffers(self.session, self.hosted, limit or self.limit)
+        return Buffers(self.session, self.hosted, limit or self.limit, self._pin)
 
 
 class RunFailed(Exception):

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from sexpgpu.serve.cuda import pinning
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.hosted import Hosted, Shaping, open_operand
 from sexpgpu.serve.probe import BUDGET, Plan, probe
@@ -45,10 +46,13 @@ def load_operand(
     hosted = open_operand(operand, shaping)
     session = open_session(hosted, chosen, threads)
     limit = 1 if hosted.obstacle else batch
-    engine = Engine(session, hosted, limit)
+    # Where threads part a tensor depends on its size, and so do the tails of vectors.
+    hosted.doubtful = hosted.doubtful or threads > 1
+    pin = pinning(chosen.index) if chosen.kind == "cuda" else None
+    engine = Engine(session, hosted, limit, pin)
     plan = probe(engine, max(BUDGET, _PROBE_SHARE * (time.perf_counter() - start)))
     if plan.limit < limit:
-        engine = Engine(session, hosted, plan.limit)
+        engine = Engine(session, hosted, plan.limit, pin)
     return Loaded(hosted, engine, plan, chosen)
 
 

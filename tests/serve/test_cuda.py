@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 import pytest
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import cuda
+from sexpgpu.serve.engine import Engine
+from sexpgpu.serve.session import Device, open_session
+from support.serving import identity
 
 CUDNN = "libcudnn.so.9"
 
@@ -92,6 +97,56 @@ def test_a_device_that_there_is_not(machine: Any) -> None:
     # A driver that does not match its module.
     machine(devices=4, failure=803)
     assert why().came == "0 devices"
+
+
+def test_buffers_are_locked_until_they_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: dict[int, int] = {}
+
+    class Pinning(Driver):
+        refused = False
+
+        def cuDeviceGet(self, pointer: Any, index: int) -> int:  # noqa: N802
+            return 0 if index < self.devices else 101
+
+        def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+            return 0
+
+        def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+            return 0
+
+        def cuMemHostRegister_v2(self, address: Any, size: Any, flags: int) -> int:  # noqa: N802
+            if not self.refused:
+                locked[address.value] = size.value
+            return int(self.refused)
+
+        def cuMemHostUnregister(self, address: Any) -> int:  # noqa: N802
+            del locked[address.value]
+            return 0
+
+    driver = Pinning(1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    pin = cuda.pinning(0)
+    assert pin is not None
+    hosted = identity("f32", [4])
+    engine = Engine(open_session(hosted, Device("cpu"), 1), hosted, 2, pin)
+    assert sorted(locked.values()) == [32, 32]
+    more = engine.new_buffers(1)
+    assert sorted(locked.values()) == [16, 16, 32, 32]
+    del more
+    gc.collect()
+    assert sorted(locked.values()) == [32, 32]
+    del engine
+    gc.collect()
+    assert not locked
+    driver.refused = True
+    pin(np.zeros(8, np.uint8))
+    assert not locked
+    assert cuda.pinning(1) is None
+
+
+def test_without_a_driver_nothing_is_locked(machine: Any) -> None:
+    machine(("libcuda.so.1",))
+    assert cuda.pinning(0) is None
 
 
 @pytest.mark.gpu
