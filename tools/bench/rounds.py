@@ -26,6 +26,7 @@ from sexpgpu.tools.bench.processes import (
 )
 
 BATCH = 8
+_SHORT = 0.02
 CLIENTS = (1, 8, 64)
 #: Connected clients, and how many of them call.
 CROWD = (1000, 100)
@@ -85,7 +86,7 @@ class Bench:
             with self._echoing(exported, busy) as echo:
                 for _ in range(self.effort.rounds):
                     self._round(found, server, bare, echo, busy)
-            found.bytes = {"bare": resident_bytes(bare.pid), "server": resident_bytes(pid)}
+            found.bytes["server"] = resident_bytes(pid)
             for name in self.peers:
                 self._peer(found, PEERS[name], server)
             if self.effort.calls:
@@ -118,6 +119,10 @@ class Bench:
             with running(bare_command(exported)) as process:
                 first_line(process)
                 found.seconds["bare"].append(time.perf_counter() - begin)
+                # In what is kept for long measurements there are their figures as well.
+                for batch in (1, BATCH):
+                    InProcess(process).load(batch, _SHORT)
+                found.bytes["bare"] = resident_bytes(process.pid)
             begin = time.perf_counter()
             with running(serve_command(exported, path, BATCH)) as process:
                 first_answer(path, exported.record, process)
