@@ -17,6 +17,8 @@ from sexpgpu.schemas.errors import SexpgpuError
 
 Place = int | str
 
+_DTYPES = ", ".join([f"`{dtype}`" for dtype in DType])
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -151,8 +153,11 @@ class Binding:
             )
         choices = " or ".join(f":{choice}" for choice in attribute.choices)
         error = self.kind_error(attribute.name, place, choices or f"a {attribute.kind}", value)
+        name = value.name if isinstance(value, Keyword) else value
         if isinstance(value, Keyword):
             error.help = did_you_mean(value.name, attribute.choices, ":")
+        if attribute.kind is Kind.DTYPE and isinstance(name, str):
+            error.help = f"it is written `{name}`" if name in list(DType) else "one of " + _DTYPES
         raise error
 
     def _count_error(self, message: str, place: Place | None) -> SexpgpuError:
@@ -225,4 +230,6 @@ def _advice(name: str, value: object) -> str | None:
         return f"`{name}-list` is for lists; `(tensor (list …))` is a literal tensor"
     if isinstance(value, tuple):
         return "`(tensor (list …))` is a literal tensor"
-    return "call it" if isinstance(value, Builtin | Function | Callable) else None
+    if isinstance(value, Builtin | Function | Callable):
+        return "call it: a function or model is applied as `(f x)`"
+    return None

@@ -150,10 +150,11 @@ class CallSite:
         for datum in self.data[: signature.least]:
             if isinstance(datum, Keyword) and datum.name in signature.keys:
                 return f"`:{datum.name}` stands after the arguments that are required"
-        if not signature.most or self.split <= signature.most:
+        most = signature.most
+        if most is None or self.split <= most:
             return None
-        last = self.data[signature.most - 1 : self.split]
-        if all(isinstance(datum, Literal) and type(datum.value) is int for datum in last):
+        last = self.data[max(most - 1, 0) : self.split]
+        if most and all(isinstance(d, Literal) and type(d.value) is int for d in last):
             numbers = " ".join([write(datum) for datum in last])
             return f"several numbers are one argument as a list: `(list {numbers})`"
         keys = " or ".join([f"`:{key} …`" for key in list(signature.keys)[:3]])

@@ -10,7 +10,7 @@ from sexpgpu.export.language.environment import Environment, Scope
 from sexpgpu.export.language.evaluator import OBJECT_COST, Evaluator
 from sexpgpu.export.language.parameters import Parameters
 from sexpgpu.export.language.plists import is_plist
-from sexpgpu.export.language.signature import Signature
+from sexpgpu.export.language.signature import Signature, parse_signature
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.language.syntax import check_name, compile_body, definable
 from sexpgpu.export.language.tensors import Parameter
@@ -138,6 +138,7 @@ def defmodel_form(tracer: Tracer) -> Any:
         apply = _clause(items[4], "apply")
         if len(apply) < 2:
             raise _malformed(items[4], "`apply` has inputs and a body")
+        parse_signature(apply[0])
         parameters = evaluator.parameters(items[2], environment)
         made = ModelClass(name.name, parameters, parts, (apply[0], apply[1:]), environment, tracer)
         environment.define(name, made)

@@ -33,7 +33,7 @@ from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.language.tracing import Tracer
 from sexpgpu.export.language.values import Builtin, Function, portray
 from sexpgpu.export.language.vocabulary import LAYERS, operation_or_layer, tensor_builtins
-from sexpgpu.schemas.errors import SexpgpuError, Source, Span
+from sexpgpu.schemas.errors import Frame, SexpgpuError, Source, Span
 from sexpgpu.schemas.model import Precision
 
 
@@ -111,6 +111,9 @@ class Program:
                 error.span = self.span_of(name)
                 shown = " and ".join([portray(argument) for argument in arguments])
                 error.came = error.came or f"`{name}` is called with {shown}"
+            elif error.frames and error.span.source.library and error.user_span is error.span:
+                # A layer stands as the model itself: its definition is all that is the user's own.
+                error.frames[-1] = Frame(error.frames[-1].name, self.span_of(name))
             raise
 
     def parameters(self) -> dict[str, Parameter]:

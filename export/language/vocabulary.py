@@ -66,6 +66,14 @@ def operation_or_layer(tracer: Tracer, name: str, layer: ModelClass) -> Builtin:
 
     def apply(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> object:
         of_tensor = bool(positional) and isinstance(positional[0], Tensor)
+        for index, value in enumerate(positional):
+            if isinstance(value, Tensor) and not of_tensor:
+                raise call.error(
+                    "E-CALL-002",
+                    f"`{name}` takes the tensor first",
+                    index,
+                    expected=operation.signature.show(name),
+                )
         signature = traced if of_tensor else layer.signature
         signature.check(
             name, len(positional), keywords, call.span, keyword_spans=call.keyword_spans

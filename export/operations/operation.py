@@ -197,11 +197,13 @@ class Operation(ABC):
                 continue
             first = groups.setdefault(operand.group, (operand.name, type.dtype))
             if first[1] is not type.dtype:
+                both = (first[1], type.dtype)
+                wider = next((dtype for dtype in both if dtype.is_float), first[1])
                 raise SexpgpuError(
                     "E-DTYPE-001",
                     f"`{self.name}` takes tensors of one dtype",
                     came=f"{first[1]} and {type.dtype}",
-                    help=f"convert one of them: `(cast x {first[1]})`",
+                    help=f"convert one of them: `(cast x {wider})`",
                 )
         for attribute in self.signature.attributes:
             if attribute.kind is Kind.INTEGER and isinstance(attributes.get(attribute.name), Batch):
