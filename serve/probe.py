@@ -16,6 +16,8 @@ from sexpgpu.serve.trial import Trial
 
 #: Seconds that a probe may take where its caller does not say.
 BUDGET = 0.05
+#: Trying each size once may take as long, so that a model of some 50 ms a run has its batches.
+_ONCE = 1.0
 #: Where a batch costs clearly less than its calls alone, so much more time is well spent.
 _PATIENCE = 10.0
 _GAIN = 2.0
@@ -79,7 +81,7 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
         return ALONE
     sizes = candidate_sizes(engine.limit, lone)
     fewest = _DOUBTFUL_RECORDS if engine.hosted.doubtful else _FEWEST_RECORDS
-    if lone * (fewest + sum(sizes)) > seconds:
+    if lone * (fewest + sum(sizes)) > max(seconds, _ONCE):
         sizes, seconds = _worthwhile(trial, sizes, fewest, lone, seconds)
         if not sizes:
             return Plan(1, (0, 1), note=f"a run takes {lone * 1e3:.0f} ms, batches gain little")

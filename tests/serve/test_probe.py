@@ -125,12 +125,17 @@ def test_padding_that_costs_more_than_it_gains_is_not_done() -> None:
 
 
 def test_a_slow_model_that_gains_nothing_is_not_probed_for_long() -> None:
-    slow = Slow(onnx_hosted(*NEGATIVE), 8, 0.05, 0.05)
+    slow = Slow(onnx_hosted(*NEGATIVE), 8, 0.15, 0.15)
     start = time.perf_counter()
     plan = probe(slow, seconds=0.05)
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 1.5
     assert plan.limit == 1
     assert "batches gain little" in plan.describe()
+
+
+def test_a_model_whose_sizes_can_be_tried_in_a_second_has_its_batches() -> None:
+    plan = probe(Slow(onnx_hosted(*NEGATIVE), 8, 0.02, 0.02), seconds=0.05)
+    assert plan.sizes == (1, 2, 4, 8)
 
 
 def test_a_slow_model_that_gains_is_probed() -> None:
