@@ -12,25 +12,25 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-import ml_dtypes
 import msgspec
 import numpy as np
 
 from sexpgpu.schemas.document import decode, repeated_name
 from sexpgpu.schemas.errors import SexpgpuError
 
-DTYPES: dict[str, np.dtype[Any]] = {
+_DTYPES: dict[str, np.dtype[Any] | None] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "BF16": None,
+    "F8_E4M3": None,
+    "F8_E5M2": None,
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
     "I16": np.dtype("<i2"),
@@ -41,6 +41,36 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
+
+
+class _Dtypes(Mapping[str, np.dtype[Any]]):
+    """NumPy's dtype for each name; the module of those that NumPy has not is loaded for them."""
+
+    def __getitem__(self, name: str) -> np.dtype[Any]:
+        found = _DTYPES[name]
+        return _beyond_numpy(name) if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_DTYPES)
+
+    def __len__(self) -> int:
+        return len(_DTYPES)
+
+
+@cache
+def _beyond_numpy(name: str) -> np.dtype[Any]:
+    import ml_dtypes
+
+    scalars = {
+        "BF16": ml_dtypes.bfloat16,
+        "F8_E4M3": ml_dtypes.float8_e4m3fn,
+        "F8_E5M2": ml_dtypes.float8_e5m2,
+    }
+    found: np.dtype[Any] = np.dtype(scalars[name])
+    return found
+
+
+DTYPES = _Dtypes()
 """The dtypes that are read and written, by their names in the header."""
 
 HEADER_LIMIT = 100_000_000

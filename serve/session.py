@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,9 @@ def let_go(arrays: Iterable[Array]) -> None:
     mappings = {id(m): m for array in arrays if (m := _mapping(array)) is not None}
     for mapping in mappings.values():
         mapping.madvise(mmap.MADV_DONTNEED)
+    # Memory for packing has been freed, and the GNU C library would keep it: as much as all weights.
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mapping(array: Array) -> mmap.mmap | None:
@@ -115,7 +120,7 @@ def _mapping(array: Array) -> mmap.mmap | None:
 
 def _value(array: Array) -> ort.OrtValue:
     """The array's memory as ONNX Runtime takes it; whoever holds the session holds the array."""
-    if array.dtype == DType.BF16.numpy:
+    if DType.of(array) is DType.BF16:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BF16)
     return ort.OrtValue.ortvalue_from_numpy(array)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -26,12 +26,12 @@ class DType(enum.StrEnum):
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bf16 is that of ml_dtypes."""
-        return _NUMPY[self]
+        return _bfloat16() if self is DType.BF16 else _NUMPY[self]
 
     @property
     def itemsize(self) -> int:
         """Bytes an element takes."""
-        return _NUMPY[self].itemsize
+        return 2 if self is DType.BF16 else _NUMPY[self].itemsize
 
     @property
     def is_float(self) -> bool:
@@ -44,7 +44,10 @@ class DType(enum.StrEnum):
     @classmethod
     def of(cls, array: Array) -> DType:
         """The dtype of a NumPy array that has one of the six."""
-        return _FROM_NUMPY[array.dtype]
+        found = _FROM_NUMPY.get(array.dtype)
+        if found is None and array.dtype.name == "bfloat16":
+            return DType.BF16
+        return found or _FROM_NUMPY[array.dtype]
 
     def describe_value(self) -> str:
         return "a dtype"
@@ -56,12 +59,21 @@ class DType(enum.StrEnum):
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
     DType.I32: np.dtype(np.int32),
     DType.I64: np.dtype(np.int64),
     DType.BOOL: np.dtype(np.bool_),
 }
 _FROM_NUMPY = {value: key for key, value in _NUMPY.items()}
+
+
+@cache
+def _bfloat16() -> np.dtype[Any]:
+    """Its module is loaded where the dtype is used."""
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
 
 FLOATS = frozenset({DType.F32, DType.F64, DType.BF16})
 INTEGERS = frozenset({DType.I32, DType.I64})
