@@ -23,14 +23,16 @@ ROUNDING = {DType.F32: 2.0**-24, DType.F64: 2.0**-53, DType.BF16: 2.0**-9}
 
 #: Roundings in a result: functions differ by a few units in the last place.
 _IN_RESULTS = 4.0
-#: Roundings in the operands of sums: of n terms they are off by some √n.
+#: Roundings in the operands of sums: of n terms they are off by some √n; steps add up likewise.
 _IN_OPERANDS = 16.0
+#: Roundings of f32 in what comes of a few states that fell to another bf16 between two steps.
+_IN_STEPS_OF_BF16 = 2.0**12
 
 #: Functions that runtimes compute to so many roundings of a whole of which little may be left: of
 #: 1 where they saturate, of their operand where that is multiplied by such a function.
-_OF_ONE = frozenset("sigmoid softplus lstm gru".split())
+_OF_ONE = frozenset("sigmoid softplus elu lstm gru".split())
 _OF_OPERAND = frozenset("silu gelu hard-swish".split())
-_OF_LESSER = frozenset("tanh erf elu".split())
+_OF_LESSER = frozenset("tanh erf".split())
 
 #: Operations that round nothing: the same operands give the same bits everywhere.
 _EXACT = frozenset(
@@ -67,7 +69,7 @@ class Perturbation(Evaluation):
             ]
         results = evaluate_node(node, operands, self.batch)
         whole = _whole(operation.name, operands)
-        return [self._moved(array, _IN_RESULTS, whole) for array in results]
+        return [self._moved(array, _roundings(node), whole) for array in results]
 
     def _moved(self, array: Array, roundings: float, whole: Array | float = 0.0) -> Array:
         """The array off by so many roundings of each number, or of the whole where that is more."""
@@ -82,6 +84,17 @@ class Perturbation(Evaluation):
             size = np.maximum(np.abs(numbers), np.asarray(whole, wide))
             moved = np.where(np.isfinite(numbers), numbers + size * share * noise, numbers)
             return np.asarray(moved).astype(array.dtype)
+
+
+def _roundings(node: Node) -> float:
+    """How many roundings there are in a node's results."""
+    if node.operation.family != "recurrence":
+        return _IN_RESULTS
+    body = node.attributes.get("body")
+    products = body.nodes if isinstance(body, Graph) else [node]
+    if any(product.attributes.get("precision") == "bf16" for product in products):
+        return _IN_STEPS_OF_BF16
+    return _IN_OPERANDS
 
 
 def _whole(name: str, operands: list[Array]) -> Array | float:
