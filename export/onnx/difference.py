@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,10 @@ PLAIN = {DType.F32: 2.0**-16, DType.F64: 2.0**-45, DType.BF16: 2.0**-8}
 #: What is larger must be explained by rounding: at most so many times what the largest of some
 #: evaluations with errors of rounding drawn at random is away from the one without.
 EXPLAINED = 4.0
+
+
+#: Elements that are compared at a time.
+_PIECE = 2**20
 
 
 @dataclass
@@ -79,17 +83,14 @@ def _compare_exactly(name: str, found: Array, want: Array, rounded: Iterable[Arr
 
 def _compare_floats(name: str, found: Array, want: Array, rounded: Iterable[Array]) -> Difference:
     """Floats are near, and infinite or NaN at the same places, but for what rounding explains."""
-    a, b = found.astype(np.float64), want.astype(np.float64)
-    elsewhere = _differs_in_kind(a, b)
-    absolute = _distance(a, b)
-    scale = max(_distance(b, np.zeros_like(b)), float(np.finfo(np.float32).tiny))
+    absolute, elsewhere = _distance(found, want), _differs_in_kind(found, want)
+    scale = max(_largest(want), float(np.finfo(np.float32).tiny))
     tolerance = PLAIN[DType.of(want)]
     if elsewhere.any() or absolute > tolerance * scale:
         moved = 0.0
         for array in rounded:
-            c = array.astype(np.float64)
-            elsewhere &= ~_differs_in_kind(c, b)
-            moved = max(moved, _distance(c, b))
+            elsewhere &= ~_differs_in_kind(array, want)
+            moved = max(moved, _distance(array, want))
             tolerance = max(tolerance, EXPLAINED * moved / scale)
             if absolute <= tolerance * scale and not elsewhere.any():
                 break
@@ -109,17 +110,39 @@ def _compare_floats(name: str, found: Array, want: Array, rounded: Iterable[Arra
     return Difference(absolute, relative, tolerance)
 
 
-def _differs_in_kind(a: Array, b: Array) -> Array:
-    """Where one is finite and the other is not, or they are not the same infinity or NaN."""
-    finite = np.isfinite(a) & np.isfinite(b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.asarray(~finite & ~same)
+def _pieces(*arrays: Array) -> Iterator[list[Array]]:
+    """The arrays' elements as f64, some at a time."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _PIECE):
+        yield [array[start : start + _PIECE].astype(np.float64) for array in flat]
 
 
-def _distance(a: Array, b: Array) -> float:
+def _largest(array: Array) -> float:
+    """The largest magnitude that is finite; 0 where there is none."""
+    largest = 0.0
+    for (a,) in _pieces(array):
+        largest = max(largest, float(np.max(np.abs(a[np.isfinite(a)]), initial=0.0)))
+    return largest
+
+
+def _distance(found: Array, want: Array) -> float:
     """The largest absolute difference, where both are finite."""
-    both = np.isfinite(a) & np.isfinite(b)
-    return float(np.max(np.abs(a[both] - b[both]), initial=0.0))
+    largest = 0.0
+    for a, b in _pieces(found, want):
+        both = np.isfinite(a) & np.isfinite(b)
+        largest = max(largest, float(np.max(np.abs(a[both] - b[both]), initial=0.0)))
+    return largest
+
+
+def _differs_in_kind(found: Array, want: Array) -> Array:
+    """Where, in row-major order, one is finite and the other is not, or they are not the same
+    infinity or NaN."""
+    differs = np.zeros(want.size, np.bool_)
+    for index, (a, b) in enumerate(_pieces(found, want)):
+        finite = np.isfinite(a) & np.isfinite(b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        differs[index * _PIECE : index * _PIECE + a.size] = ~finite & ~same
+    return differs
 
 
 def _wrong(name: str, came: str, expected: str, what: str = "other numbers") -> SexpgpuError:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sexpgpu.export.graph.types import Array
+from sexpgpu.export.onnx import difference
 from sexpgpu.export.onnx.difference import EXIT_CODE, PLAIN, Difference, compare
 from sexpgpu.schemas.errors import SexpgpuError
 
@@ -118,6 +119,18 @@ def test_another_shape_or_dtype(found: Array, came: str) -> None:
     error = refused(found, np.zeros((2, 3), np.float32))
     assert (error.came, error.expected) == (came, "[2, 3] float32")
     assert "another shape or dtype" in error.message
+
+
+@pytest.mark.parametrize("place", [0, 3, 4, 9])
+def test_large_outputs_are_compared_by_pieces(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference, "_PIECE", 4)
+    want = np.arange(10, dtype=np.float32).reshape(2, 5)
+    compare("y", want.copy(), want, unasked())
+    for value in (want.flat[place] + 1, np.nan):
+        found = want.copy()
+        found.flat[place] = value
+        refused(found, want, want)
+        compare("y", found, want, [found])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, np.int32, np.bool_])
