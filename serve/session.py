@@ -105,7 +105,7 @@ def let_go(arrays: Iterable[Array]) -> None:
     mappings = {id(m): m for array in arrays if (m := _mapping(array)) is not None}
     for mapping in mappings.values():
         mapping.madvise(mmap.MADV_DONTNEED)
-    # Memory for packing has been freed, and the GNU C library would keep it: as much as all weights.
+    # Packing took as much memory as the weights once more, and the C library would keep it.
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

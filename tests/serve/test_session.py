@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -21,6 +23,7 @@ from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.hosted import Shaping
 from sexpgpu.serve.lowering import host_model
 from sexpgpu.serve.session import Device, choose_device, let_go, open_session
+from support.exports import checkpoint
 from support.hosting import CPU
 from support.serving import onnx_hosted
 
@@ -106,6 +109,33 @@ def test_pages_of_mapped_files_are_let_go(tmp_path: Path) -> None:
     assert before - _resident() > size * 0.9
     # What is read again comes back.
     assert array.sum() == size
+
+
+def test_loading_leaves_the_weights_once_in_memory(tmp_path: Path) -> None:
+    # In a process of its own, whose memory nothing else has shaped.
+    wide = """
+(def record (fields :x (list f32 2048)))
+(defmodel net () (parts a (linear 2048 2048) b (linear 2048 2048) c (linear 2048 2048))
+  (apply (x) (c (relu (b (relu (a x)))))))
+(def model (net))
+"""
+    location = checkpoint(wide, tmp_path)
+    code = f"""
+from sexpgpu.serve.hosted import Shaping, open_operand
+from sexpgpu.serve.session import Device, open_session
+
+def held():
+    with open("/proc/self/status") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssFile"))
+
+hosted = open_operand({location!r}, Shaping(trained=True))
+before = held()
+session = open_session(hosted, Device("cpu"), 1)
+print(held() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0.9 < int(done.stdout) / (3 * 2048 * 2048 * 4) < 1.5
 
 
 def _resident() -> int:
