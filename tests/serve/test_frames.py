@@ -1,4 +1,4 @@
-"""Any bytes in any pieces: the answers are those that the protocol says, and nobody else notices."""
+"""Any bytes in any pieces: the answers are what the protocol says, and nobody else notices."""
 
 from __future__ import annotations
 
