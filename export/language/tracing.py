@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sexpgpu.export.graph.graph import Position, Value, make_node
-from sexpgpu.export.graph.types import Array, DType
+from sexpgpu.export.graph.types import Array, DType, TensorType
 from sexpgpu.export.language.binding import Binding, Place
 from sexpgpu.export.language.tensors import Number, Tensor, number_array
 from sexpgpu.export.language.values import Call
@@ -85,6 +85,10 @@ class Tracer:
         The number of arguments and the keywords were checked against the signature.
         """
         binding = Binding(operation, positional, keywords, call)
+        attributes = binding.attributes
+        if any(operand.optional for operand in operation.signature.operands):
+            optional = [a.operand.name for a in binding.arguments if a.operand.optional]
+            attributes[GIVEN] = tuple(optional)
         values = binding.values
         if operation.elementwise and not any(isinstance(value, Tensor) for value in values):
             return _on_numbers(operation, binding)
@@ -93,10 +97,6 @@ class Tracer:
             for argument, dtype in zip(binding.arguments, binding.dtypes(), strict=True)
         ]
         call.evaluator.charge(len(inputs), call.span)
-        attributes = binding.attributes
-        optional = [a.operand.name for a in binding.arguments if a.operand.optional]
-        if any(operand.optional for operand in operation.signature.operands):
-            attributes[GIVEN] = tuple(optional)
         if operation.random and not self.training:
             return self._untrained(operation, inputs, attributes, call)
         results = self.make(operation, inputs, attributes, call.span)
@@ -169,6 +169,7 @@ def _on_numbers(operation: Operation, binding: Binding) -> Number:
         assert not isinstance(argument.value, Tensor)
         with binding.call.blamed(argument.place):
             arrays.append(number_array(binding.call.name, argument.value, wide[dtype]))
+    operation.infer_checked([TensorType(DType.of(a), ()) for a in arrays], binding.attributes)
     with np.errstate(all="ignore"):
         result = operation.evaluate(arrays, binding.attributes)[0]
     number: Number = result.item()
