@@ -131,9 +131,11 @@ class Storm:
     async def vanished(self) -> None:
         """Asks, and does not wait for the answer."""
         with await self._connect() as sock:
-            for _ in range(self._random.randint(1, 3)):
+            whole = [
                 await _send(sock, self._frame()[0], enough=0.1)
-            if self._random.random() < 0.5:
+                for _ in range(self._random.randint(1, 3))
+            ]
+            if whole[0] and self._random.random() < 0.5:
                 await _receive(sock, 3)
 
     async def never_reading(self) -> None:

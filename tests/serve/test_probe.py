@@ -154,8 +154,8 @@ def test_an_untried_size_is_not_used() -> None:
 def test_doubtful_operators_are_tried_with_more_records() -> None:
     hosted = onnx_hosted(*NEGATIVE)
     hosted.doubtful = True
-    slow = Slow(hosted, 4, 0.002, 0.0)
-    probe(slow, seconds=0.05)
+    slow = Slow(hosted, 4, 0.015, 0.0)
+    probe(slow, seconds=0.5)
     assert slow.sizes.count(1) > 48
 
 
