@@ -11,8 +11,9 @@ from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.passes.prune import remove_dead
 from sexpgpu.schemas.errors import SexpgpuError
 
-#: Bytes that a node takes in a file at least, so that a result of this size never grows it.
-_NODE_BYTES = 64
+#: Bytes that a node takes in a file at least, with its names and its place in the source, so that a
+#: result of this size never grows it.
+_NODE_BYTES = 48
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -25,16 +26,18 @@ def fold_constants(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     arrays: dict[Value, Array] = {}
     shared = {value for value, nodes in graph.consumers().items() if len(nodes) > 1}
-    shared.update(graph.outputs.values())
+    # An output needs a node that makes it.
+    outputs = set(graph.outputs.values())
     for node in graph.nodes:
         if node.operation is constant:
             arrays[node.results[0]] = node.attributes["value"]
             rewriter.keep(node)
             continue
-        goes = sum(arrays[value].nbytes for value in {*node.inputs} & {*arrays} - shared)
+        goes = sum(arrays[value].nbytes for value in {*node.inputs} & {*arrays} - shared - outputs)
         sizes = [_bytes(value) for value in node.results]
         if (
             any(value not in arrays for value in node.inputs)
+            or not outputs.isdisjoint(node.results)
             or node.operation.random
             or any(size is None for size in sizes)
             or sum(size or 0 for size in sizes) > max(_NODE_BYTES, goes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sexpgpu.export.graph.graph import Graph, Node, Value, make_node
+from sexpgpu.export.graph.graph import Graph, Node, Position, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, Dimension, DType, TensorType, concrete
 from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.schemas.errors import SexpgpuError
@@ -26,6 +26,7 @@ OPERATIONS = [name for name, operation in all_operations().items() if not operat
 #: Elements a value may have for one record, so that a graph is evaluated at once.
 _LARGEST = 4096
 _ATTEMPTS = 60
+_POSITION = Position("random.sx", 1, 1)
 #: Operations that hand whole numbers on as they are.
 _MOVING = frozenset(
     "permute transpose reshape slice unsqueeze squeeze broadcast-to take flip roll constant split "
@@ -56,7 +57,9 @@ class RandomGraph:
         defaults = {a.name: a.default for a in operation.signature.attributes}
         try:
             inputs, attributes = _RECIPES.get(name, draw_plain)(self, operation)
-            node = make_node(operation, inputs, {**defaults, **attributes})
+            node = make_node(
+                operation, inputs, {**defaults, **attributes}, position=_POSITION, scope="part"
+            )
         except (NothingFits, SexpgpuError):
             return None
         if any(np.prod(concrete(type.shape, 1)) > _LARGEST for type in node.result_types):
