@@ -58,7 +58,8 @@ class Binding:
             elif parameter.name in given:
                 self.attributes[parameter.name] = self._attribute(parameter, value, place)
             elif parameter.required:
-                raise self._count_error(f"`{call.name}` needs `:{parameter.name}`", None)
+                message = f"`{call.name}` needs `:{parameter.name}`"
+                raise call.error("E-CALL-002", message, expected=self._usage())
             else:
                 self.attributes[parameter.name] = parameter.default
 
@@ -85,16 +86,16 @@ class Binding:
                 groups[group] = _common_dtype(numbers[group], argument.operand.dtypes)
         return [groups[argument.operand.group] for argument in self.arguments]
 
-    def kind_error(self, name: str, place: Place, expected: str, value: object) -> SexpgpuError:
-        """E-TYPE-001 at an argument."""
-        call = self.call
-        return call.error(
+    def _kind_error(
+        self, name: str, place: Place, expected: str, value: object, help: str | None
+    ) -> SexpgpuError:
+        return self.call.error(
             "E-TYPE-001",
-            f"`{call.name}` takes {expected} as `{name}`",
+            f"`{self.call.name}` takes {expected} as `{name}`",
             place,
             came=portray(value),
             expected=self._usage(),
-            help=_advice(call.name, value),
+            help=help,
         )
 
     def _positional(self, values: Sequence[Any]) -> dict[str, tuple[Any, Place]]:
@@ -107,11 +108,6 @@ class Binding:
                 return found
             if index < len(values):
                 found[parameter.name] = (values[index], index)
-        if len(values) > len(parameters):
-            count = len(parameters)
-            arguments = "1 argument" if count == 1 else f"{count} arguments"
-            message = f"`{self.call.name}` takes {arguments} of tensors, {len(values)} came"
-            raise self._count_error(message, count)
         return found
 
     def _bind_operand(self, operand: Operand, value: Any, place: Place) -> None:
@@ -133,7 +129,8 @@ class Binding:
                     help=BATCH_HELP,
                 )
             if not isinstance(item, Tensor) and not is_number(item):
-                raise self.kind_error(operand.name, where, "a tensor or a number", item)
+                help = _advice(self.call.name, item)
+                raise self._kind_error(operand.name, where, "a tensor or a number", item, help)
             self.arguments.append(Argument(operand, item, where))
 
     def _attribute(self, attribute: Attribute, value: Any, place: Place) -> Any:
@@ -151,17 +148,15 @@ class Binding:
                 came=portray(value),
                 help=BATCH_HELP,
             )
-        choices = " or ".join(f":{choice}" for choice in attribute.choices)
-        error = self.kind_error(attribute.name, place, choices or f"a {attribute.kind}", value)
+        expected, help = f"a {attribute.kind}", None
+        if attribute.kind is Kind.WORD:
+            expected = " or ".join([f":{choice}" for choice in attribute.choices])
         name = value.name if isinstance(value, Keyword) else value
         if isinstance(value, Keyword):
-            error.help = did_you_mean(value.name, attribute.choices, ":")
+            help = did_you_mean(value.name, attribute.choices, ":")
         if attribute.kind is Kind.DTYPE and isinstance(name, str):
-            error.help = f"it is written `{name}`" if name in list(DType) else "one of " + _DTYPES
-        raise error
-
-    def _count_error(self, message: str, place: Place | None) -> SexpgpuError:
-        return self.call.error("E-CALL-002", message, place, expected=self._usage())
+            help = f"it is written `{name}`" if name in list(DType) else "one of " + _DTYPES
+        raise self._kind_error(attribute.name, place, expected, value, help)
 
     def _usage(self) -> str | None:
         """How the operation is called, where the call is by its own name."""

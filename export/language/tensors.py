@@ -104,11 +104,6 @@ class Parameter(Tensor):
         return f"#<parameter {self.path or self.type}>"
 
 
-def is_tensor(value: object) -> bool:
-    """Whether a value of the language is a tensor, parameters included."""
-    return isinstance(value, Tensor)
-
-
 def is_number(value: object) -> bool:
     """Whether a value may stand for a tensor of rank 0."""
     return isinstance(value, int | float)

@@ -7,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sexpgpu.export.graph.document import write_model
 from sexpgpu.export.initial import write_initial
+from sexpgpu.export.language.alone import trace_alone
+from sexpgpu.export.language.initializers import initial_value
+from sexpgpu.export.language.program import compile_program
+from sexpgpu.export.language.recording import producer, record, record_model, record_parameter
+from sexpgpu.export.storage.checkpoint_writer import TensorSet, save_checkpoint
+from sexpgpu.export.storage.location import Location
 from sexpgpu.export.subject import (
     Subject,
     from_checkpoint,
@@ -148,3 +155,24 @@ def test_a_load_that_does_not_fit_is_refused_before_anything_is_read(
     assert error.notes == [f"it is to be the parameter `w` of {path}"]
     path.write_text(path.read_text().replace('"w.npz"', '"w.npz" :key "v"'))
     error_of("E-LOAD-002", from_program, path)
+
+
+def test_a_checkpoint_whose_model_is_not_that_of_its_weights(path: Path) -> None:
+    """As a faulty writer would leave it: each file whole, and one that speaks of another's."""
+    program = compile_program(path)
+    parameters = program.parameters()
+    tensors = TensorSet(
+        [record_parameter(name, p) for name, p in parameters.items()],
+        lambda name: initial_value(parameters[name], 0),
+    )
+    others = {
+        NET.replace("(linear 8 dim)", "(linear 8 5)"): "[8, 4] f32",
+        NET.replace("(parts l", "(parts k").replace("(l x)", "(k x)"): "no such parameter",
+    }
+    for number, (text, came) in enumerate(others.items()):
+        path.write_text(text)
+        other = compile_program(path)
+        model = write_model(record_model(trace_alone(other), record(other, 0)), producer())
+        where = Location.parse(str(path.parent / f"run-{number}"))
+        save_checkpoint(where, record(program, 0), tensors, model=model)
+        assert error_of("E-CKPT-005", from_checkpoint, str(where), trained=False).came == came
