@@ -54,6 +54,8 @@ def command(
     permissions = _mode(mode)
     fixed = dict(_dimension(text) for text in dimensions)
     stop = StopSignals()
+    # NumPy multiplies no matrices here: its threads for that would only cost time and memory.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from pathlib import Path
 
     from sexpgpu.serve.endpoint import Endpoint
