@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from sexpgpu.tools.bench.rounds import BATCH, CLIENTS, Measured, middle
 
-#: Of the calls a second that ONNX Runtime makes in process, at 8 clients and its batches of 8.
-_SHARE = {"tiny": 0.35, "small": 0.75, "medium": 0.97, "large": 0.97}
+#: Of the calls a second that ONNX Runtime makes in process, at 8 clients and its batches of 8.  Of
+#: a larger model the probe may try smaller batches only, and a run's own noise is many echoes.
+_SHARE = {"tiny": 0.35, "small": 0.75, "medium": 0.97}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,10 @@ class Expectation:
 def expectations(found: Measured) -> list[Expectation]:
     """Those that can be told from what was measured for one model."""
     model = found.exported.model.name
-    rounds = zip(found.p50("server", 1), found.p50("in process", 1), found.echo_us, strict=True)
-    over = [(ours - alone) / echo for ours, alone, echo in rounds]
     errors = sum(load.errors for loads in found.loads.values() for load in loads)
     errors += sum(load.errors for loads in found.crowd.values() for load in loads)
-    made = [
-        Expectation(model, "one client's p50 beyond the run, in echoes", middle(over), 1.5),
-        Expectation(
-            model,
-            "8 clients' calls/s of the calls/s in process",
-            _ratio(found.rates("server", BATCH), found.rates("in process", BATCH)),
-            _SHARE[model],
-            at_least=True,
-        ),
+    made = _against_the_ceiling(found) if model in _SHARE else []
+    made += [
         Expectation(
             model,
             "start to first answer, of a bare script's",
@@ -76,6 +68,23 @@ def expectations(found: Measured) -> list[Expectation]:
     if model == "tiny":
         made += _against_peers(found)
     return made
+
+
+def _against_the_ceiling(found: Measured) -> list[Expectation]:
+    """Against ONNX Runtime in process, which waits for nobody."""
+    model = found.exported.model.name
+    rounds = zip(found.p50("server", 1), found.p50("in process", 1), found.echo_us, strict=True)
+    over = [(ours - alone) / echo for ours, alone, echo in rounds]
+    return [
+        Expectation(model, "one client's p50 beyond the run, in echoes", middle(over), 1.5),
+        Expectation(
+            model,
+            "8 clients' calls/s of the calls/s in process",
+            _ratio(found.rates("server", BATCH), found.rates("in process", BATCH)),
+            _SHARE[model],
+            at_least=True,
+        ),
+    ]
 
 
 def _against_peers(found: Measured) -> list[Expectation]:
