@@ -172,6 +172,9 @@ class Model:
             record = self._queue.popleft()
             if not record.done:
                 batch.append(record)
+        count = loaded.plan.together[len(batch)]
+        self._queue.extendleft(reversed(batch[count:]))
+        del batch[count:]
         try:
             self._run_batch(loaded.engine, batch)
         except BaseException:

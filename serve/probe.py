@@ -8,7 +8,7 @@ minute before it answers.  A size that was not tried is not used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sexpgpu.serve.engine import Engine
@@ -31,6 +31,8 @@ _FEWEST_RECORDS = 3
 #: Where an operator of the file is known for other bits in the tails of vectors, a few records do
 #: not show it.
 _DOUBTFUL_RECORDS = 48
+#: Calls are parted into two runs where these take so much of the time of one that is filled up.
+_PARTING_GAIN = 0.95
 #: The part of the time that the records' runs alone may take.
 _ALONE_SHARE = 0.3
 
@@ -39,6 +41,8 @@ _ALONE_SHARE = 0.3
 class Plan:
     """Which size to run for so many waiting calls: `size_for[n]`, for n up to `limit`.
 
+    `together[n]` says how many of n waiting calls to run at once: fewer, and then one of the sizes,
+    where it is quicker to run them in parts that fit than in a size that is filled up.
     `padded` says that every run has one fixed size, since no smaller one has the bits of a call
     alone; `refused` are the sizes that were tried and not taken.  `note` says why calls run one at
     a time where the model itself would allow more.
@@ -49,6 +53,11 @@ class Plan:
     padded: bool = False
     refused: tuple[int, ...] = ()
     note: str = ""
+    together: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.together:
+            object.__setattr__(self, "together", tuple(range(self.limit + 1)))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,7 +104,7 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
         trial.prepare(_SUSPICION * trial.count)
         good = [size for size in good if size == 1 or trial.same(size, _SUSPICION * batches[size])]
     if len(good) > 1:
-        return Plan(good[-1], _fill(good), False, refused)
+        return Plan(good[-1], _fill(good), False, refused, "", _part(good, trial.fastest))
     for size in reversed(refused):
         taken = trial.seconds(size)
         pays = taken <= _PADDING_COST * lone and size * lone >= _GAIN * taken
@@ -136,6 +145,21 @@ def candidate_sizes(limit: int, seconds: float) -> list[int]:
 def _fill(good: Sequence[int]) -> tuple[int, ...]:
     """For each number of calls the least size that holds them."""
     return (0, *(next(size for size in good if size >= n) for n in range(1, good[-1] + 1)))
+
+
+def _part(good: Sequence[int], seconds: Mapping[int, float]) -> tuple[int, ...]:
+    """For each number of calls how many are run first, so that all are answered soonest."""
+    fill = _fill(good)
+    least, first = [0.0], [0]
+    for waiting in range(1, good[-1] + 1):
+        least.append(seconds[fill[waiting]])
+        first.append(waiting)
+        for size in reversed(good):
+            if size < waiting < fill[waiting]:
+                parted = seconds[size] + least[waiting - size]
+                if parted < _PARTING_GAIN * least[waiting]:
+                    least[waiting], first[waiting] = parted, size
+    return tuple(first)
 
 
 def _ranges(sizes: Sequence[int]) -> str:

@@ -61,6 +61,7 @@ class Server:
         self._answer_size = HEADER.size + 1 + record_bytes(engine.hosted.outputs)
         self._copies_rest = self._answer_size <= _COPY_LIMIT
         self._limit = plan.limit
+        self._together = plan.together
         self._lone = plan.size_for[1] == 1
         self._pool = Pool(engine, plan.limit, 1, engine.buffers)
         self._singles = Pool(engine, 1, plan.limit) if plan.limit > 1 else self._pool
@@ -194,12 +195,21 @@ class Server:
         return connection.batch.rows[0]
 
     def _run(self) -> None:
-        """Runs the calls that wait as one batch, and answers them."""
+        """Runs the calls that wait, most often as one batch, and answers them."""
         callers = self.waiting
         self.waiting = []
-        if self._batch is not None:
-            if self._batch.users > 1:
+        while callers:
+            count = self._together[len(callers)]
+            if self._batch is not None and self._batch.users > 1:
                 self._renew(self._batch, len(callers))
+            self._run_together(callers[:count])
+            callers = callers[count:]
+            if callers and self._batch is not None:
+                for row in range(len(callers)):
+                    self._batch.copy(row, self._batch.rows[count + row])
+
+    def _run_together(self, callers: list[Connection]) -> None:
+        if self._batch is not None:
             self._runner.run(self._batch, callers)
         elif len(callers) == 1 and self._lone:
             batch, callers[0].batch = callers[0].batch, None

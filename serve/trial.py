@@ -22,7 +22,8 @@ _WARM_SECONDS = 20e-3
 class Trial:
     """Runs batches of records in the engine's buffers.
 
-    `alone[i]` is record number i's answer when nothing runs beside it, a row of bytes.
+    `alone[i]` is record number i's answer when nothing runs beside it, a row of bytes, and
+    `fastest[n]` the least seconds that a batch of n took.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -32,6 +33,7 @@ class Trial:
         self._outputs = [_rows(rows, engine.limit) for rows in engine.buffers.outputs]
         self._drawn: list[Array] = []
         self.alone = np.zeros((0, 0), np.uint8)
+        self.fastest: dict[int, float] = {}
         self._digests = False
 
     @property
@@ -117,10 +119,14 @@ class Trial:
         """The answers to a batch of records, a row each; None where it does not run."""
         for rows, drawn in zip(self._inputs, self._drawn, strict=True):
             rows[: len(indices)] = drawn[indices]
+        size = len(indices)
+        start = time.perf_counter()
         try:
-            self.engine.run(len(indices))
+            self.engine.run(size)
         except RunFailed:
             return None
+        taken = time.perf_counter() - start
+        self.fastest[size] = min(taken, self.fastest.get(size, taken))
         answers = [rows[: len(indices)] for rows in self._outputs]
         if not self._digests:
             return np.concatenate(answers, axis=1)

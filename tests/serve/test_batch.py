@@ -18,6 +18,7 @@ import pytest
 from sexpgpu.serve import Client
 from sexpgpu.serve.batch import Pool
 from sexpgpu.serve.engine import Engine
+from sexpgpu.serve.hosted import Limits
 from sexpgpu.serve.session import Device, open_session
 from support.serving import Live, declare, identity, onnx_hosted, serving
 
@@ -29,8 +30,12 @@ def _records(count: int) -> list[Any]:
     return [np.full((1, SIZE), number, np.float32) for number in range(count)]
 
 
-@pytest.mark.parametrize("sizes", [[1, 2, 3, 4], [4], [1]])
-def test_large_calls_of_many_clients(sizes: Sequence[int]) -> None:
+#: Calls that wait are run in parts.
+PARTED = [1, 2, 4], (0, 1, 1, 2, 2)
+
+
+@pytest.mark.parametrize(("sizes", "together"), [([1, 2, 3, 4], ()), ([4], ()), ([1], ()), PARTED])
+def test_large_calls_of_many_clients(sizes: Sequence[int], together: Sequence[int]) -> None:
     hosted = onnx_hosted(
         declare({"x": ("f32", [SIZE])}), declare({"y": ("f32", [SIZE])}), "y = Neg (x)"
     )
@@ -43,7 +48,7 @@ def test_large_calls_of_many_clients(sizes: Sequence[int]) -> None:
                 if client.call(record).tobytes() != (-record).tobytes():
                     wrong.append(number)
 
-    with serving(hosted, limit=max(sizes), sizes=sizes) as live:
+    with serving(hosted, max(sizes), sizes, together) as live:
         threads = [threading.Thread(target=drive, args=(live, i)) for i in range(6)]
         for thread in threads:
             thread.start()
@@ -69,14 +74,17 @@ def test_whoever_reads_a_large_answer_slowly_gets_it_whole() -> None:
             wire.close()
 
 
-def test_small_calls_with_large_answers_leave_their_buffers_to_slow_readers() -> None:
+@pytest.mark.parametrize(("sizes", "together"), [([1, 2, 3, 4], ()), PARTED])
+def test_small_calls_with_large_answers_leave_their_buffers_to_slow_readers(
+    sizes: Sequence[int], together: Sequence[int]
+) -> None:
     hosted = onnx_hosted(
         declare({"x": ("f32", [1])}),
         declare({"y": ("f32", [SIZE])}),
         f"one = Constant <value_ints = [1]> ()\nsize = Constant <value_ints = [{SIZE}]> ()\n"
         "n = Shape <end = 1> (x)\nshape = Concat <axis = 0> (n, size)\ny = Expand (x, shape)",
     )
-    with serving(hosted) as live:
+    with serving(hosted, 4, sizes, together) as live:
         slow = [live.connect() for _ in range(10)]
         for number, wire in enumerate(slow):
             wire.send(struct.pack("<f", number))
@@ -94,6 +102,29 @@ def test_small_calls_with_large_answers_leave_their_buffers_to_slow_readers() ->
             wire.close()
         with Client(live.path) as client:
             assert (client.call([5]) == 5).all()
+
+
+def test_small_calls_that_are_run_in_parts() -> None:
+    """Who waits on moves to the first rows; bad calls among them are refused."""
+    hosted = onnx_hosted(
+        declare({"x": ("i32", [1])}),
+        declare({"y": ("i32", [1])}),
+        "y = Neg (x)",
+        {"x": Limits(0, 1000)},
+    )
+    values = [5, 1000, 7, 8, 9, 1000, 11]
+    with serving(hosted, 8, [1, 2, 4, 8], (0, 1, 2, 2, 2, 4, 4, 4, 4)) as live:
+        wires = [live.connect() for _ in values]
+        for _ in range(20):
+            for wire, value in zip(wires, values, strict=True):
+                wire.send(struct.pack("<i", value))
+            for wire, value in zip(wires, values, strict=True):
+                answer = wire.frame()
+                good = answer == b"\0" + struct.pack("<i", -value)
+                assert good if value < 1000 else answer[0] == 1
+        for wire in wires:
+            wire.close()
+        assert live.server.calls == 100
 
 
 def test_a_large_frame_may_be_split_anywhere() -> None:

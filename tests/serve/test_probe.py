@@ -9,7 +9,7 @@ import pytest
 
 from sexpgpu.serve.engine import Buffers, Engine
 from sexpgpu.serve.hosted import Hosted
-from sexpgpu.serve.probe import ALONE, Plan, candidate_sizes, probe
+from sexpgpu.serve.probe import ALONE, Plan, _part, candidate_sizes, probe
 from sexpgpu.serve.session import open_session
 from support.hosting import CPU
 from support.serving import onnx_hosted
@@ -180,3 +180,17 @@ def test_sizes_that_are_tried() -> None:
     assert candidate_sizes(6, 0.1) == [2, 4, 6]
     assert candidate_sizes(2, 1e-4) == [2]
     assert candidate_sizes(100, 1e-4)[-4:] == [48, 56, 64, 100]
+
+
+def test_calls_are_parted_where_that_is_quicker_than_filling_up() -> None:
+    # Each record takes as long as the first: 3 calls are run as 2 and 1, not as 4.
+    dear = {1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}
+    assert _part([1, 2, 4, 8], dear) == (0, 1, 2, 2, 4, 4, 4, 4, 8)
+    # A batch takes as long as one: they are filled up.
+    assert _part([1, 2, 4, 8], dict.fromkeys(dear, 1.0)) == tuple(range(9))
+    # 7 are 4 and 3, of which the 3 are filled up; what fits is never parted.
+    assert _part([1, 4, 8], {1: 1.0, 4: 2.0, 8: 4.9}) == (0, 1, 2, 3, 4, 4, 4, 4, 8)
+
+
+def test_a_plan_runs_all_that_wait_unless_it_says_otherwise() -> None:
+    assert Plan(3, (0, 1, 3, 3)).together == (0, 1, 2, 3)

@@ -145,18 +145,23 @@ class Wire:
         self.close()
 
 
-def plan_of(sizes: Sequence[int], limit: int) -> Plan:
+def plan_of(sizes: Sequence[int], limit: int, together: Sequence[int] = ()) -> Plan:
     """The plan that runs these sizes, as if the probe had chosen them."""
     chosen = [0, *(next(s for s in sorted(sizes) if s >= n) for n in range(1, limit + 1))]
-    return Plan(limit, tuple(chosen))
+    return Plan(limit, tuple(chosen), together=tuple(together))
 
 
 @contextmanager
-def serving(hosted: Hosted, limit: int = 4, sizes: Sequence[int] | None = None) -> Iterator[Live]:
+def serving(
+    hosted: Hosted,
+    limit: int = 4,
+    sizes: Sequence[int] | None = None,
+    together: Sequence[int] = (),
+) -> Iterator[Live]:
     """A server in a thread, on a socket of its own, which is stopped in the end."""
     device = Device("cpu")
     engine = Engine(open_session(hosted, device, 1), hosted, limit)
-    plan = plan_of(sizes or range(1, limit + 1), limit)
+    plan = plan_of(sizes or range(1, limit + 1), limit, together)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s"
         place = Endpoint(path, 0o600)
