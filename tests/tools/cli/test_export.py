@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -296,20 +295,25 @@ def test_killed_at_any_moment_nothing_half_written_stands(run_of_gpt: Path) -> N
         assert digest(run_of_gpt / "out") in whole
 
 
-def test_interrupted_nothing_is_left(run_of_gpt: Path) -> None:
-    process = subprocess.Popen(
-        command("export", "--checkpoint", "run", "-o", "out"),
-        cwd=run_of_gpt,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    while not any(path.name.startswith(".out.") for path in run_of_gpt.iterdir()):
-        assert process.poll() is None, "it was over before it could be interrupted"
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130
+#: Interrupts itself when it opens a file of what it writes for the n-th time.
+INTERRUPTED = """
+import os, signal, sys
+opened = []
+def hook(event, arguments):
+    if event == "open" and "/.out." in str(arguments[0]):
+        opened.append(event)
+        if len(opened) == {count}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(hook)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_interrupted_nothing_is_left(count: int, run_of_gpt: Path) -> None:
+    arguments = ["export", "--checkpoint", "run", "-o", "out"]
+    done = run_alone(run_of_gpt, *arguments, before=INTERRUPTED.format(count=count))
+    assert (done.returncode, done.stdout) == (130, "export: run/step-00000000\n")
+    assert done.stderr.endswith("sexpgpu: stopped by SIGINT\n")
     assert sorted(p.name for p in run_of_gpt.iterdir()) == ["gpt.sx", "run"]
 
 
