@@ -23,7 +23,7 @@ from sexpgpu.export.replacement import replacing
 from sexpgpu.export.subject import Subject
 from sexpgpu.export.weight_file import WeightFile
 from sexpgpu.schemas.exported import MODEL, ONNX
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 
 Target = Literal["any", "cpu", "cuda"]
 

@@ -35,7 +35,11 @@ def from_checkpoint(where: str, *, trained: bool) -> Subject:
 
     Raises E-CKPT-004 where it holds none, and what reading a checkpoint raises.
     """
-    stored = open_checkpoint(where)
+    return from_stored(open_checkpoint(where), trained=trained)
+
+
+def from_stored(stored: StoredCheckpoint, *, trained: bool) -> Subject:
+    """The same, of a checkpoint that is open."""
     model = read_model(stored.model(), str(stored.location / "model.json"))
     _place(model, stored)
     return Subject(model, _reader(stored, model, trained), str(stored.location))

@@ -12,7 +12,7 @@ from sexpgpu.export.graph.graph import Graph
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.onnx.build import ExternalTensor
 from sexpgpu.schemas.exported import WEIGHTS
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 from sexpgpu.schemas.safetensors import DTYPES, plan_header
 from sexpgpu.schemas.tensor_file import PIECE, Chunks, MappedTensors, write_tensors
 

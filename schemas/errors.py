@@ -7,22 +7,25 @@ where, what came, what was expected and how to mend it.  Every code stands in :m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sexpgpu.schemas.codes import CODES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """A named text that spans point into.
 
     `library` says that it is part of the language, and none of the user's own files.
     """
 
-    name: str
-    text: str
-    library: bool = False
-    _lines: list[str] = field(default_factory=list, init=False, repr=False)
+    __slots__ = ("_lines", "library", "name", "text")
+
+    def __init__(self, name: str, text: str, library: bool = False) -> None:
+        self.name = name
+        self.text = text
+        self.library = library
+        self._lines: list[str] = []
 
     def line(self, number: int) -> str:
         """Line `number`, counted from 1, without its end; empty when the text has no such line."""
@@ -31,8 +34,7 @@ class Source:
         return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A place in a source: line and column count from 1, width in characters (on that line)."""
 
     source: Source
@@ -44,8 +46,7 @@ class Span:
         return f"{self.source.name}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """One entry of the program's own call stack: what was called, and where from."""
 
     name: str

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from sexpgpu.schemas.precision import Precision
+
 VERSION = 1
 
 DTypeName: TypeAlias = Literal["f32", "f64", "bf16", "i32", "i64", "bool"]
-Precision: TypeAlias = Literal["f32", "bf16"]
 Dimension: TypeAlias = (
     Annotated[int, Meta(ge=0, le=2**53)]
     | Annotated[str, Meta(pattern=r"^([1-9][0-9]{0,14}\*)?batch$")]

@@ -13,7 +13,6 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -91,8 +90,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     data_offsets: tuple[_Size, _Size]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
+class TensorEntry(msgspec.Struct, frozen=True):
     """Where a tensor stands in its file: `offset` counts bytes from the file's start."""
 
     name: str
@@ -102,8 +100,7 @@ class TensorEntry:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TensorsHeader:
+class TensorsHeader(msgspec.Struct, frozen=True):
     """A checked header: the tensors in the order of their bytes, and the file's own metadata."""
 
     tensors: dict[str, TensorEntry]

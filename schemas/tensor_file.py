@@ -6,11 +6,11 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
 from sexpgpu.schemas.errors import SexpgpuError
@@ -134,8 +134,7 @@ def _let_go(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTensors:
+class WrittenTensors(msgspec.Struct, frozen=True):
     """What `write_tensors` wrote: the header with every offset, and the file's SHA-256."""
 
     header: TensorsHeader

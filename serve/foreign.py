@@ -84,7 +84,7 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
         slug=path.stem,
         precision=shaping.precision or "f32",
         layouts=layouts,
-        folder=path.absolute().parent,
+        folder=str(path.absolute().parent),
         doubtful=_is_doubtful(model.graph),
     )
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from sexpgpu.serve.cuda import pinning
+import msgspec
+
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.hosted import Hosted, Shaping, open_operand
 from sexpgpu.serve.probe import BUDGET, Plan, probe
 from sexpgpu.serve.protocol import frame
 from sexpgpu.serve.session import Device, choose_device, open_session
+from sexpgpu.serve.verdict import probe_once
 
 DEFAULT_BATCH = 8
 #: Of the time that loading took, so much more may the probe take.
 _PROBE_SHARE = 0.2
+#: And so much where it was probed before, and these seconds at least.
+_AGAIN_SHARE = 0.05
+_AGAIN_LEAST = 0.001
 
 
-@dataclass
-class Loaded:
+class Loaded(msgspec.Struct):
     """A model that was loaded and probed."""
 
     hosted: Hosted
@@ -48,9 +51,19 @@ def load_operand(
     limit = 1 if hosted.obstacle else batch
     # Where threads part a tensor depends on its size, and so do the tails of vectors.
     hosted.doubtful = hosted.doubtful or threads > 1
-    pin = pinning(chosen.index) if chosen.kind == "cuda" else None
+    pin = None
+    if chosen.kind == "cuda":
+        from sexpgpu.serve.cuda import pinning
+
+        pin = pinning(chosen.index)
     engine = Engine(session, hosted, limit, pin)
-    plan = probe(engine, max(BUDGET, _PROBE_SHARE * (time.perf_counter() - start)))
+    taken = time.perf_counter() - start
+    budget = max(BUDGET, _PROBE_SHARE * taken)
+    if chosen.kind == "cpu":
+        again = max(_AGAIN_LEAST, _AGAIN_SHARE * taken)
+        plan = probe_once(engine, threads, budget, again)
+    else:
+        plan = probe(engine, budget)
     if plan.limit < limit:
         engine = Engine(session, hosted, plan.limit, pin)
     return Loaded(hosted, engine, plan, chosen)

@@ -6,45 +6,45 @@ Whatever it was, it becomes an ONNX graph with its weights, and what a server ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.exported import MODEL
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 from sexpgpu.serve.protocol import TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Shaping:
+class Shaping(msgspec.Struct, frozen=True):
     """How the model is shaped before it is loaded."""
 
     outputs: tuple[str, ...] = ()
     at: bool = False
     precision: Precision | None = None
     trained: bool = False
-    dimensions: Mapping[str, int] = field(default_factory=dict)
+    dimensions: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The whole numbers that an input may hold: from `low` up to and without `high`."""
 
     low: int
     high: int
 
 
-@dataclass
-class Hosted:
+class Hosted(msgspec.Struct):
     """An ONNX graph, its weights by initializer name, and what a server says and checks.
 
     `obstacle` says why calls must not run together, empty where they may.  `model` is a path for a
-    file that ONNX Runtime reads by itself, `folder` where its external data is.  `layouts` are the
+    file that ONNX Runtime reads by itself, `folder` where the files of weights are that it reads:
+    they are not among `weights`, which are handed to it.  `layouts` are the
     shapes of a record in the graph, records along their first axis, where they are others than
     callers see.
     `doubtful` says that the graph has operators whose bits depend on where in a vector an element
-    lies, so that a few records prove nothing.  `weight_paths` are the weights' names in the model.
+    lies, so that a few records prove nothing.  `weight_paths` are the weights' names in the model,
+    `identity` what tells it from every other, empty where that is not known.
     """
 
     place: str
@@ -58,10 +58,11 @@ class Hosted:
     step: int | None = None
     slug: str | None = None
     precision: Precision = "f32"
-    layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    folder: Path | None = None
+    layouts: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    folder: str = ""
     doubtful: bool = False
-    weight_paths: dict[str, str] = field(default_factory=dict)
+    weight_paths: dict[str, str] = msgspec.field(default_factory=dict)
+    identity: bytes = b""
 
 
 def open_operand(operand: str, shaping: Shaping) -> Hosted:
@@ -78,13 +79,8 @@ def open_operand(operand: str, shaping: Shaping) -> Hosted:
         raise SexpgpuError(
             "E-USAGE-001", "--dim fixes a dimension of an ONNX file", came=operand, exit_code=2
         )
+    from sexpgpu.serve.prepared import open_export, open_stored
+
     if (path / MODEL).is_file() and not (path / "checkpoint.json").exists():
-        from sexpgpu.serve.prepared import open_export
-
         return open_export(path, shaping)
-    # It reads locations of every kind and may trace a program: imported where it is needed.
-    from sexpgpu.export.subject import from_checkpoint
-    from sexpgpu.serve.lowering import host_model
-
-    subject = from_checkpoint(operand, trained=shaping.trained)
-    return host_model(subject.model, subject.read, subject.origin, shaping)
+    return open_stored(operand, shaping)

@@ -16,7 +16,7 @@ import numpy as np
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 from sexpgpu.serve.arrays import bind_arguments, count_records, fit
 from sexpgpu.serve.checks import CallChecks
 from sexpgpu.serve.engine import Buffers, Engine, RunFailed

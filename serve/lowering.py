@@ -21,6 +21,8 @@ from sexpgpu.export.passes.fold import fold_constants
 from sexpgpu.export.passes.independence import prove_independence
 from sexpgpu.export.passes.precision import set_precision
 from sexpgpu.export.passes.prune import select_outputs
+from sexpgpu.export.storage.checkpoint import StoredCheckpoint
+from sexpgpu.export.subject import from_stored
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.exported import MODEL, WEIGHTS
 from sexpgpu.schemas.tensor_file import MappedTensors
@@ -45,14 +47,28 @@ def host_export(path: Path, document: bytes, tensors: MappedTensors, shaping: Sh
                 came=str(list(entry.shape)) if entry else None,
                 expected=str(value.type),
             )
-    return host_model(model, tensors.tensor, str(path), shaping)
+    return host_model(model, tensors.tensor, str(path), shaping, tensors)
+
+
+def host_checkpoint(stored: StoredCheckpoint, file: MappedTensors, shaping: Shaping) -> Hosted:
+    """A checkpoint, `file` the first of its files of tensors.
+
+    Raises what `from_stored` and `host_model` raise.
+    """
+    subject = from_stored(stored, trained=shaping.trained)
+    return host_model(subject.model, subject.read, subject.origin, shaping, file)
 
 
 def host_model(
-    model: ModelFile, read: Callable[[str], Array], place: str, shaping: Shaping
+    model: ModelFile,
+    read: Callable[[str], Array],
+    place: str,
+    shaping: Shaping,
+    file: MappedTensors | None = None,
 ) -> Hosted:
     """A model as a typed graph, `read` giving its weights by path.
 
+    Those that stand in `file` ONNX Runtime reads there by itself: what is handed to it, it copies.
     Raises E-EXPORT-002 and -003 where it cannot be shaped so.
     """
     graph = model.graph
@@ -62,7 +78,7 @@ def host_model(
         graph = gather_at(graph)
     precision = shaping.precision or model.precision
     lowered = fold_constants(set_precision(graph, precision))
-    proto, paths = _build(make_steady(lowered), read)
+    proto, paths = _build(make_steady(lowered), read, file)
     verdict = prove_independence(graph)
     return Hosted(
         place=place,
@@ -82,6 +98,7 @@ def host_model(
         step=model.step,
         slug=model.slug,
         precision=precision,
+        folder=str(file.path.resolve().parent) if file else "",
     )
 
 
@@ -93,13 +110,20 @@ def find_limits(graph: Graph) -> dict[str, Limits]:
     }
 
 
-def _build(graph: Graph, read: Callable[[str], Array]) -> tuple[bytes, dict[str, str]]:
-    """The ONNX graph, and its weights' paths by the names of their initializers."""
+def _build(
+    graph: Graph, read: Callable[[str], Array], file: MappedTensors | None
+) -> tuple[bytes, dict[str, str]]:
+    """The ONNX graph, and by the names of initializers the paths of weights outside of the file."""
     mark = "weight:"
 
     def outside(path: str) -> ExternalTensor:
         array = read(path)
-        return ExternalTensor(mark + path, 0, array.nbytes, DType.of(array))
+        dtype = DType.of(array)
+        # What a BOOL holds is looked at each time.
+        if file is not None and path in file and array.nbytes and dtype is not DType.BOOL:
+            entry = file.entry(path)
+            return ExternalTensor(file.path.resolve().name, entry.offset, entry.nbytes, dtype)
+        return ExternalTensor(mark + path, 0, array.nbytes, dtype)
 
     model = build_model(graph, outside, BuildOptions())
     paths = {

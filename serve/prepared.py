@@ -1,40 +1,31 @@
-"""What an export was lowered to before, kept in the user's cache: starting again loads no compiler.
+"""What was lowered before, kept in the user's cache: starting again loads no compiler.
 
-An entry holds everything that it was made from, to be compared byte by byte: model.json, what the
-file of weights holds, the flags, and which version of this program's modules.
+It is made from model.json, what the files of weights hold, the flags, and this program's modules.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
-from sexpgpu.export.storage.folders import cache_directory
 from sexpgpu.schemas.exported import MODEL, WEIGHTS
-from sexpgpu.schemas.tensor_file import MappedTensors
+from sexpgpu.schemas.tensor_file import Array, MappedTensors
 from sexpgpu.serve.hosted import Hosted, Shaping
+from sexpgpu.serve.kept import Kept
 
-#: Entries that are kept; the oldest go first.
-_ENTRIES = 64
-#: Larger graphs are few, and take long to load anyway.
-_LARGEST = 64 << 20
 #: Packages whose code decides what a model is lowered to.
-_PACKAGES = ("sexpgpu.export", "sexpgpu.schemas", "sexpgpu.serve", "onnx")
+_PACKAGES = ("sexpgpu.export", "sexpgpu.schemas", "sexpgpu.serve")
 
 #: A hosted model without what is found anew: where it is, and the values of its weights.
-_KEPT = [field.name for field in fields(Hosted) if field.name not in ("place", "weights", "folder")]
+_FOUND = ("place", "weights", "identity")
+_KEPT = [field.name for field in msgspec.structs.fields(Hosted) if field.name not in _FOUND]
 _TYPES = {**get_type_hints(Hosted), "model": bytes}
-_Entry: Any = msgspec.defstruct(
-    "_Entry", [("made_from", bytes), *((name, _TYPES[name]) for name in _KEPT)]
-)
+_Entry: Any = msgspec.defstruct("_Entry", [(name, _TYPES[name]) for name in _KEPT])
 
 
 def open_export(path: Path, shaping: Shaping) -> Hosted:
@@ -45,58 +36,74 @@ def open_export(path: Path, shaping: Shaping) -> Hosted:
     """
     document = (path / MODEL).read_bytes()
     tensors = MappedTensors(path / WEIGHTS)
-    prepared = _Prepared(path, document, tensors, shaping)
-    hosted = prepared.read()
-    if hosted is None:
+
+    def lower() -> Hosted:
         from sexpgpu.serve.lowering import host_export
 
-        hosted = host_export(path, document, tensors, shaping)
-        prepared.keep(hosted)
+        return host_export(path, document, tensors, shaping)
+
+    return _prepared(str(path), [document], [tensors], tensors.tensor, shaping, lower)
+
+
+def open_stored(where: str, shaping: Shaping) -> Hosted:
+    """A checkpoint, or the newest of a location, lowered now or before.
+
+    Raises what reading it raises, E-CKPT-004 where it holds no model, and E-EXPORT-002 and -003
+    where it cannot be shaped so.
+    """
+    # It reads locations of every kind: imported where it is needed.
+    from sexpgpu.export.storage.checkpoint import open_checkpoint
+
+    stored = open_checkpoint(where)
+    documents = [msgspec.json.encode(stored.document), stored.model()]
+    weights = stored.weights(trained=shaping.trained)
+
+    def lower() -> Hosted:
+        from sexpgpu.serve.lowering import host_checkpoint
+
+        return host_checkpoint(stored, weights.files[0], shaping)
+
+    place = str(stored.location)
+    return _prepared(place, documents, weights.files, weights.array, shaping, lower)
+
+
+def _prepared(
+    place: str,
+    documents: Sequence[bytes],
+    files: Sequence[MappedTensors],
+    read: Callable[[str], Array],
+    shaping: Shaping,
+    lower: Callable[[], Hosted],
+) -> Hosted:
+    """What was kept, its weights that ONNX Runtime does not read by itself read now; else lowered
+    and kept."""
+    facts = [place, str(shaping), *_fingerprint()]
+    versions = []
+    for file in files:
+        found = file.path.stat()
+        facts.append(f"{file.path.resolve()} {list(file.header.tensors.values())}")
+        versions.append(f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}")
+    made_from = b"\n".join([*documents, *(fact.encode() for fact in facts)])
+    identity = made_from + "\n".join(versions).encode()
+    kept = Kept("hosted", made_from)
+    entry = _entry(kept.read())
+    if entry is not None:
+        values = {name: getattr(entry, name) for name in _KEPT}
+        weights = {name: read(path) for name, path in entry.weight_paths.items()}
+        return Hosted(place=place, weights=weights, identity=identity, **values)
+    hosted = lower()
+    hosted.identity = identity
+    kept.write(msgspec.msgpack.encode({name: getattr(hosted, name) for name in _KEPT}))
     return hosted
 
 
-class _Prepared:
-    """The entry of one export, shaped by the flags; there may be none yet."""
-
-    def __init__(
-        self, place: Path, document: bytes, tensors: MappedTensors, shaping: Shaping
-    ) -> None:
-        self._place = str(place)
-        self._tensors = tensors
-        held = [(entry.name, entry.dtype, entry.shape) for entry in tensors.header.tensors.values()]
-        rest = "\n".join([self._place, str(shaping), str(held), *_fingerprint()])
-        self._made_from = document + rest.encode()
-        self._path = cache_directory() / "hosted" / f"{zlib.crc32(self._made_from):08x}"
-
-    def read(self) -> Hosted | None:
-        """The model, its weights mapped; None where there is no entry."""
-        try:
-            if self._path.stat().st_size > _LARGEST:
-                return None
-            entry = msgspec.msgpack.decode(self._path.read_bytes(), type=_Entry)
-        except (OSError, msgspec.DecodeError):
-            return None
-        if entry.made_from != self._made_from:
-            return None
-        kept = {name: getattr(entry, name) for name in _KEPT}
-        weights = {name: self._tensors.tensor(path) for name, path in entry.weight_paths.items()}
-        return Hosted(place=self._place, weights=weights, **kept)
-
-    def keep(self, hosted: Hosted) -> None:
-        """Makes an entry, in place of the oldest; where it cannot be written there is none."""
-        kept = {name: getattr(hosted, name) for name in _KEPT}
-        data = msgspec.msgpack.encode({"made_from": self._made_from, **kept})
-        if len(data) > _LARGEST:
-            return
-        folder = self._path.parent
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = folder / f".{os.getpid()}"
-            beside.write_bytes(data)
-            beside.replace(self._path)
-            entries = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-            for path in entries[:-_ENTRIES]:
-                path.unlink()
+def _entry(made: bytes | None) -> Any:
+    if made is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(made, type=_Entry)
+    except msgspec.DecodeError:
+        return None
 
 
 def _fingerprint() -> Iterator[str]:
@@ -104,13 +111,20 @@ def _fingerprint() -> Iterator[str]:
     for package in _PACKAGES:
         spec: Any = find_spec(package)
         for root in spec.submodule_search_locations:
-            yield from _files(root, deep=package != "onnx")
+            yield from _files(root)
+    onnx = find_spec("onnx")
+    if onnx is not None and onnx.origin is not None:
+        yield _version(onnx.origin.replace("__init__", "version"))
 
 
-def _files(folder: str, *, deep: bool) -> Iterator[str]:
+def _files(folder: str) -> Iterator[str]:
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.is_dir() and deep and not entry.name.startswith("_"):
-            yield from _files(entry.path, deep=True)
-        elif entry.is_file() and entry.name.endswith((".py", ".so", ".sx")):
-            found = entry.stat()
-            yield f"{entry.path} {found.st_size} {found.st_mtime_ns}\n"
+        if entry.is_dir() and not entry.name.startswith("_"):
+            yield from _files(entry.path)
+        elif entry.is_file() and entry.name.endswith((".py", ".sx")):
+            yield _version(entry.path)
+
+
+def _version(path: str) -> str:
+    found = os.stat(path)
+    return f"{path} {found.st_size} {found.st_mtime_ns}"

@@ -9,7 +9,8 @@ minute before it answers.  A size that was not tried is not used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sexpgpu.serve.engine import Engine
 from sexpgpu.serve.trial import Trial
@@ -37,8 +38,7 @@ _PARTING_GAIN = 0.95
 _ALONE_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Which size to run for so many waiting calls: `size_for[n]`, for n up to `limit`.
 
     `together[n]` says how many of n waiting calls to run at once: fewer, and then one of the sizes,
@@ -57,7 +57,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.together:
-            object.__setattr__(self, "together", tuple(range(self.limit + 1)))
+            msgspec.structs.force_setattr(self, "together", tuple(range(self.limit + 1)))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sexpgpu.export.graph.types import DType
 
@@ -25,8 +26,7 @@ TEXT_LIMIT = 1 << 24
 PIECES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(msgspec.Struct, frozen=True):
     """A tensor of one record: its name, its shape for a batch of one, and its dtype."""
 
     name: str

@@ -103,9 +103,24 @@ class Server:
     def turn(self, seconds: float | None) -> bool:
         """Waits until something is ready, takes it in and runs it; false when nothing was."""
         events = self._epoll.poll(seconds)
+        found = bool(events)
         if self._full:
             self._full = False
             self._epoll.register(self._listener, select.EPOLLIN)
+        while events:
+            before = len(self.waiting)
+            self._take(events)
+            # While some were received others have come: they are looked for as long as they do.
+            if not before < len(self.waiting) < len(self.connections):
+                break
+            taken = {connection.fd for connection in self.waiting}
+            events = [event for event in self._epoll.poll(0) if event[0] not in taken]
+        if self.waiting:
+            self._run()
+        return found
+
+    def _take(self, events: list[tuple[int, int]]) -> None:
+        """Takes in what is ready, and runs the rows as often as they are full."""
         find, limit = self.connections.get, self._limit
         for fd, event in events:
             connection = find(fd)
@@ -118,9 +133,6 @@ class Server:
                     self._run()
             elif fd == self._listener.fileno():
                 self._accept()
-        if self.waiting:
-            self._run()
-        return bool(events)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS):

@@ -7,9 +7,10 @@ import mmap
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -22,8 +23,7 @@ from sexpgpu.serve.hosted import Hosted
 _BF16 = 16  # onnx.TensorProto.BFLOAT16
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """Where a model runs: `cpu`, or `cuda` and which; `note` says why `auto` took it."""
 
     kind: str
@@ -36,8 +36,6 @@ class Device:
 
 def choose_device(wanted: str) -> Device:
     """The device that `--device` means.  Raises E-DEVICE-001 where CUDA cannot be used."""
-    from sexpgpu.serve.cuda import why_no_cuda
-
     kind, _, index = wanted.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and (kind != "cuda" or not index.isdecimal())):
         raise SexpgpuError(
@@ -48,6 +46,8 @@ def choose_device(wanted: str) -> Device:
         )
     if kind == "cpu":
         return Device("cpu")
+    from sexpgpu.serve.cuda import why_no_cuda
+
     obstacle = why_no_cuda(int(index or 0))
     if obstacle is None:
         return Device("cuda", int(index or 0))
@@ -68,9 +68,9 @@ def open_session(hosted: Hosted, device: Device, threads: int) -> ort.InferenceS
     options.use_deterministic_compute = True
     if threads > 1:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if hosted.folder is not None:
+    if hosted.folder:
         options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(hosted.folder)
+            "session.model_external_initializers_file_folder_path", hosted.folder
         )
     kept = [_value(array) for array in hosted.weights.values()]
     if kept:

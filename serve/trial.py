@@ -41,11 +41,12 @@ class Trial:
         """How many records there are."""
         return len(self.alone)
 
-    def warm_up(self) -> float | None:
-        """Seconds that a lone run takes; None where the model does not run on random records."""
+    def warm_up(self, seconds: float = _WARM_SECONDS) -> float | None:
+        """Seconds that a lone run takes, of about so many in all; None where the model does not
+        run on random records."""
         self._draw(1)
         taken: list[float] = []
-        while len(taken) < _WARM_RUNS and sum(taken) < _WARM_SECONDS:
+        while len(taken) < _WARM_RUNS and sum(taken) < seconds:
             start = time.perf_counter()
             if self._run(np.zeros(1, np.intp)) is None:
                 return None

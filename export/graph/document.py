@@ -21,6 +21,7 @@ from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.schemas import model as schema
 from sexpgpu.schemas.document import decode, read_document
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.precision import Precision
 
 NODE_LIMIT = 200_000
 WEIGHT_LIMIT = 2**38
@@ -40,7 +41,7 @@ class ModelFile:
     """What model.json says: a graph, and where it comes from."""
 
     graph: Graph
-    precision: schema.Precision = "f32"
+    precision: Precision = "f32"
     checkpoint: str | None = None
     step: int | None = None
     slug: str | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -82,8 +82,7 @@ BOOLEANS = frozenset({DType.BOOL})
 ANY = frozenset(DType)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The symbolic dimension: a whole multiple of the number of records in a call."""
 
     multiple: int = 1
@@ -111,8 +110,7 @@ MAXIMUM_ELEMENTS = 2**38
 MAXIMUM_RANK = 32
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(msgspec.Struct, frozen=True):
     """A dtype and a shape."""
 
     dtype: DType

@@ -34,7 +34,7 @@ from sexpgpu.export.language.tracing import Tracer
 from sexpgpu.export.language.values import Builtin, Function, portray
 from sexpgpu.export.language.vocabulary import LAYERS, operation_or_layer, tensor_builtins
 from sexpgpu.schemas.errors import Frame, SexpgpuError, Source, Span
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 
 
 @dataclass

@@ -16,7 +16,7 @@ from sexpgpu.export.language.recipes import RECIPES, Recipe, default_recipe, wit
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.language.values import Builtin, portray
 from sexpgpu.schemas.errors import SexpgpuError, Span
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sexpgpu.export.graph.graph import Attributes, Graph, Node, Rewriter
 from sexpgpu.export.graph.types import DType
-from sexpgpu.schemas.model import Precision
+from sexpgpu.schemas.precision import Precision
 
 
 def set_precision(graph: Graph, precision: Precision) -> Graph:

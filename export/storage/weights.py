@@ -39,6 +39,11 @@ class Weights:
             if file is not None:
                 _check_tensors(document, file, str(location / name), whole=name == PARAMETERS)
 
+    @property
+    def files(self) -> list[MappedTensors]:
+        """The checkpoint's own files of tensors, each before those that it goes before."""
+        return self._files
+
     def keys(self) -> list[str]:
         """The parameters' paths, in the order of the document."""
         return list(self._parameters)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.tensor_file import MappedTensors
 from sexpgpu.serve import load, lowering, prepared
 from sexpgpu.serve.hosted import Hosted, Shaping, open_operand
+from support.commands import run_alone
 from support.exports import checkpoint, export
 from support.programs import GPT
 
@@ -55,7 +57,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def _facts(hosted: Hosted) -> Hosted:
-    return replace(hosted, weights={})
+    return msgspec.structs.replace(hosted, weights={})
 
 
 def test_the_second_time_it_is_the_same(exported: Path, lowered: list[Path]) -> None:
@@ -63,9 +65,8 @@ def test_the_second_time_it_is_the_same(exported: Path, lowered: list[Path]) -> 
     second = open_operand(str(exported), Shaping())
     assert lowered == [exported]
     assert _facts(first) == _facts(second)
-    assert first.weights.keys() == second.weights.keys() != set()
-    for name, array in first.weights.items():
-        assert array.tobytes() == second.weights[name].tobytes()
+    assert first.folder == second.folder == str(exported.resolve())
+    assert first.identity == second.identity != b""
 
 
 def test_it_answers_with_the_same_bits(exported: Path) -> None:
@@ -76,9 +77,10 @@ def test_it_answers_with_the_same_bits(exported: Path) -> None:
     assert answers[0].tobytes() == answers[1].tobytes()
 
 
-def test_the_compiler_is_not_loaded_the_second_time(exported: Path) -> None:
+@pytest.mark.parametrize("operand", ["plain", "run"])
+def test_the_compiler_is_not_loaded_the_second_time(exported: Path, operand: str) -> None:
     def loads() -> str:
-        command = [sys.executable, "-c", _OPEN, str(exported)]
+        command = [sys.executable, "-c", _OPEN, str(exported.parent / operand)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     assert loads() == "True True"
@@ -109,7 +111,7 @@ def test_another_model_or_other_weights_are_not_taken_for_it(
     weights = copy / "params.safetensors"
     data = weights.read_bytes()
     # The same length of header, with another name in it.
-    name = next(iter(open_operand(str(copy), Shaping()).weight_paths.values())).encode()
+    name = MappedTensors(weights).keys()[0].encode()
     weights.write_bytes(data.replace(b'"' + name + b'"', b'"' + b"_" * len(name) + b'"', 1))
     with pytest.raises(SexpgpuError) as caught:
         open_operand(str(copy), Shaping())
@@ -148,15 +150,45 @@ def test_without_a_cache_it_is_lowered_each_time(
     assert len(lowered) == 2
 
 
-def test_the_oldest_entries_go(
-    exported: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_is_lowered_once(exported: Path, cache: Path) -> None:
+    run = str(exported.parent / "run")
+    first, second = (open_operand(run, Shaping()) for _ in range(2))
+    assert _facts(first) == _facts(second)
+    assert first.checkpoint == second.checkpoint is not None
+    assert first.weight_paths == {}, "its weights are read where they are"
+    open_operand(run, Shaping(trained=True))
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_later_step_is_another_checkpoint(tmp_path: Path) -> None:
+    location = checkpoint(GPT, tmp_path)
+    before = open_operand(str(location), Shaping())
+    done = run_alone(tmp_path, "init", "program.sx", "--checkpoint-dir", "run", "--step", "7")
+    assert done.returncode == 0, done.stderr
+    after = open_operand(str(location), Shaping())
+    assert (before.step, after.step) == (0, 7)
+    assert before.identity != after.identity
+
+
+def test_weights_that_another_file_holds_are_read_from_there_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared, "_ENTRIES", 2)
-    open_operand(str(exported), Shaping())
-    (first,) = cache.iterdir()
-    os.utime(first, (1, 1))
-    open_operand(str(exported), Shaping(at=True))
-    open_operand(str(exported), Shaping(precision="bf16"))
-    left = list(cache.iterdir())
-    assert len(left) == 2
-    assert first not in left
+    monkeypatch.chdir(tmp_path)
+    save_file({"table": np.eye(4, 3, dtype=np.float32)}, "given.safetensors")
+    program = """
+(def record (fields :x (list i32 2)))
+(defmodel net ()
+  (parts table (param (list 4 3) :load "given.safetensors" :key "table" :frozen true)
+         out (linear 3 2))
+  (apply (x) (out (take table x))))
+(def model (net))
+"""
+    location = str(checkpoint(program, tmp_path))
+    for _ in range(2):
+        hosted = open_operand(location, Shaping())
+        (array,) = hosted.weights.values()
+        assert array.tolist() == np.eye(4, 3).tolist()
+    save_file({"table": np.ones((4, 3), np.float32)}, "given.safetensors")
+    with pytest.raises(SexpgpuError) as caught:
+        open_operand(location, Shaping())
+    assert caught.value.code == "E-LOAD-001"

@@ -35,8 +35,8 @@ class Expectation:
 def expectations(found: Measured) -> list[Expectation]:
     """Those that can be told from what was measured for one model."""
     model = found.exported.model.name
-    errors = sum(load.errors for loads in found.loads.values() for load in loads)
-    errors += sum(load.errors for loads in found.crowd.values() for load in loads)
+    ours = [loads for (who, _), loads in found.loads.items() if who.startswith("server")]
+    errors = sum(load.errors for loads in [*ours, *found.crowd.values()] for load in loads)
     made = _against_the_ceiling(found) if model in _SHARE else []
     made += [
         Expectation(

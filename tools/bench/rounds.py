@@ -27,6 +27,9 @@ from sexpgpu.tools.bench.processes import (
 
 BATCH = 8
 _SHORT = 0.02
+#: A turn is long enough for so many runs; and a run of so many µs is a long one.
+_LEAST_RUNS = 100
+_LONG_US = 20_000
 CLIENTS = (1, 8, 64)
 #: Connected clients, and how many of them call.
 CROWD = (1000, 100)
@@ -83,12 +86,14 @@ class Bench:
             first_line(process)
             bare = InProcess(process)
             busy = bare.load(1, self.effort.seconds).p50_us
+            seconds = max(self.effort.seconds, _LEAST_RUNS * busy / 1e6)
             with self._echoing(exported, busy) as echo:
                 for _ in range(self.effort.rounds):
-                    self._round(found, server, bare, echo, busy)
+                    self._round(found, server, bare, echo, busy, seconds)
             found.bytes["server"] = resident_bytes(pid)
-            for name in self.peers:
-                self._peer(found, PEERS[name], server)
+            # Where a run takes long, all servers take as long.
+            for name in self.peers if busy < _LONG_US else ():
+                self._peer(found, PEERS[name], server, seconds)
             if self.effort.calls:
                 server.load(BATCH, 0, calls=self.effort.calls // 10)
                 found.bytes["server before"] = resident_bytes(pid)
@@ -97,9 +102,14 @@ class Bench:
         return found
 
     def _round(
-        self, found: Measured, server: Caller, bare: InProcess, echo: Caller, busy: float
+        self,
+        found: Measured,
+        server: Caller,
+        bare: InProcess,
+        echo: Caller,
+        busy: float,
+        seconds: float,
     ) -> None:
-        seconds = self.effort.seconds
         for batch in (1, BATCH):
             found.loads["in process", batch].append(bare.load(batch, seconds))
             found.loads["server", batch].append(server.load(batch, seconds))
@@ -128,7 +138,7 @@ class Bench:
                 first_answer(path, exported.record, process)
                 found.seconds["server"].append(time.perf_counter() - begin)
 
-    def _peer(self, found: Measured, peer: Peer, server: Caller) -> None:
+    def _peer(self, found: Measured, peer: Peer, server: Caller, seconds: float) -> None:
         program = compile_c("client", self.folder)
         try:
             with serving(peer, found.exported, self.folder, program) as (caller, pid, start):
@@ -136,7 +146,7 @@ class Bench:
                     for clients in CLIENTS:
                         for who, what in (("server", server), (peer.name, caller)):
                             key = who if who == peer.name else f"server beside {peer.name}"
-                            load = what.load(clients, self.effort.seconds)
+                            load = what.load(clients, seconds)
                             found.loads[key, clients].append(load)
                 found.seconds[peer.name].append(start)
                 found.bytes[peer.name] = resident_bytes(pid)

@@ -54,6 +54,8 @@ def command(
     permissions = _mode(mode)
     fixed = dict(_dimension(text) for text in dimensions)
     stop = StopSignals()
+    # While modules are loaded there is no garbage to look for.
+    gc.disable()
     # NumPy multiplies no matrices here: its threads for that would only cost time and memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from pathlib import Path
@@ -81,6 +83,7 @@ def command(
         sys.stdout.flush()
         # What has been loaded stays: no search for garbage needs to look at it again.
         gc.freeze()
+        gc.enable()
         server.serve()
     finally:
         place.remove()

@@ -64,7 +64,9 @@ def test_the_best_peer_at_each_is_what_counts(found: Measured) -> None:
         for clients in (1, 8, 64):
             found.loads[f"server beside {name}", clients].append(_load(50, 60_000))
             found.loads[name, clients].append(_load(p50, rate))
+    found.loads["mosec", 64][0] = _load(400, 30_000, errors=3)
     values = _values(found)
+    assert values["wrong answers and errors"] == (0, True), "theirs are not ours"
     assert values["8 clients' calls/s, of the best peer's (mosec)"] == (2.0, False)
     assert values["one client's p50, of the best peer's (fastapi)"] == (0.556, False)
 
