@@ -147,8 +147,8 @@ def _run_alone(place: Path, tokens: np.ndarray[tuple[int], np.dtype[np.int32]]) 
 
 
 def command_line() -> list[str]:
-    """`sexpgpu`, run by this Python."""
-    return [sys.executable, "-m", "sexpgpu.tools.cli"]
+    """`sexpgpu`, run by this Python as the installed command runs it."""
+    return [sys.executable, "-c", "from sexpgpu.tools.cli import main; main()"]
 
 
 def sexpgpu(*arguments: object) -> None:
