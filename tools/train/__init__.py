@@ -1,0 +1,1 @@
+"""Training: a program's run carried out with JAX, and its evaluation."""

@@ -1,0 +1,1 @@
+"""Imports the families, whose rules fill the table."""
