@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from sexpgpu.export.graph.graph import Graph, Node, Value
 from sexpgpu.export.graph.reference import resolve
 from sexpgpu.export.graph.types import DType, TensorType, concrete
+from sexpgpu.export.operations.operation import Operation
 from sexpgpu.tools.train.lowering.rule import Application, all_rules
 
 
@@ -71,6 +72,11 @@ def draws(node: Node) -> bool:
     """Whether the node draws random numbers, or a graph in it does."""
     body = node.attributes.get("body")
     return node.operation.random or (body is not None and any(draws(n) for n in body.nodes))
+
+
+def _wide(type: TensorType, operation: Operation) -> TensorType:
+    narrow = type.dtype is DType.BF16 and not operation.moves_data
+    return type.with_dtype(DType.F32) if narrow else type
 
 
 def _widened(array: jax.Array) -> jax.Array:

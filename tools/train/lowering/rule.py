@@ -36,7 +36,7 @@ class Application:
 
 
 # 64-bit dtypes mean what they say.
-jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
 Rule: TypeAlias = Callable[[Application, Sequence[jax.Array]], Sequence[jax.Array]]
 
