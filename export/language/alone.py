@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,8 @@ def trace_alone(program: Program) -> Alone:
     return _close(inputs, outputs, program)
 
 
-def prepare(program: Program, *names: str) -> Any:
-    """What the first of these functions, or `prepare`, makes of a batch of the loader's records.
-
-    Without any of them every field is an input.  What it computes is no part of the model, so it
-    may draw random numbers.  Raises E-MODEL-003 where nothing says what a record is.
-    """
+def record_fields(program: Program) -> dict[str, Tensor]:
+    """A batch of the loader's records.  Raises E-MODEL-003 where nothing says what a record is."""
     loader = program.records()
     if loader is None:
         raise SexpgpuError(
@@ -65,16 +61,24 @@ def prepare(program: Program, *names: str) -> Any:
             f"{program.path} says nowhere what a record is",
             expected="a loader in `defrun`, or (def record (fields :tokens (list i32 16)))",
         )
-    fields = [
-        item
-        for name, type in loader.fields.items()
-        for item in (Keyword(name), Tensor(Value(type, name=name)))
-    ]
-    name = _preparing(program, *names)
-    if name is None:
-        return (Keyword("inputs"), tuple(fields[1::2]) if len(fields) > 2 else fields[1])
+    return {name: Tensor(Value(type, name=name)) for name, type in loader.fields.items()}
+
+
+def prepare(program: Program, *names: str, fields: Mapping[str, Tensor] | None = None) -> Any:
+    """What the first of these functions, or `prepare`, makes of a batch of records.
+
+    Without any of them every field is an input.  What it computes is no part of the model, so it
+    may draw random numbers.  Raises what `record_fields` raises, where they are not given.
+    """
+    if fields is None:
+        fields = record_fields(program)
     with program.tracer.mode(training=True):
-        return program.call(name, [tuple(fields)])
+        name = _preparing(program, *names)
+        if name is None:
+            tensors = tuple(fields.values())
+            return (Keyword("inputs"), tensors if len(tensors) > 1 else tensors[0])
+        items = [item for name, field in fields.items() for item in (Keyword(name), field)]
+        return program.call(name, [tuple(items)])
 
 
 def inputs_of(program: Program, prepared: object, *names: str) -> object:

@@ -67,14 +67,15 @@ def report_on(path: Path, variant: str | None, overrides: Mapping[str, object]) 
         if not error.code.startswith("E-INFER"):
             raise
         obstacle = error
-    metrics = trace_training(program)
+    training = trace_training(program)
+    metrics = [*training.names("metric"), *training.names("counter")] if training else []
     report = Report(
         program,
         alone,
         obstacle,
         independence,
-        metrics is not None,
-        metrics or [],
+        training is not None,
+        metrics,
         program.parameters(),
     )
     if alone is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,17 @@ from sexpgpu.export.operations.operation import Operation, all_operations
 from sexpgpu.export.operations.signature import GIVEN
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A metric, a counter or a guard: a scalar of the graph that training is told of."""
+
+    kind: str
+    name: str
+    value: Value
+    span: Span | None
+
+
 NODE_LIMIT = 100_000
 SCAN_DEPTH = 16
 
@@ -24,15 +36,16 @@ SCAN_DEPTH = 16
 class Tracer:
     """Makes nodes, and knows in which part of the model and in which mode it makes them.
 
-    `training` says whether dropout and random numbers are part of what is traced; otherwise the
-    model runs as its evaluation does.  `notes` are the metrics, counters and guards met; `made`
-    counts the nodes.
+    `training` says whether dropout is part of what is traced; otherwise the model runs as its
+    evaluation does; `draws` whether random numbers may be drawn.  `notes` are the metrics, counters
+    and guards met; `made` counts the nodes.
     """
 
     def __init__(self) -> None:
         self.training = False
+        self.draws = False
         self.made = 0
-        self.notes: list[tuple[str, str]] = []
+        self.notes: list[Note] = []
         self._scopes = [""]
         self._scans = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
@@ -51,14 +64,18 @@ class Tracer:
             self._scopes.pop()
 
     @contextmanager
-    def mode(self, *, training: bool) -> Iterator[None]:
-        """One trace of its own: its nodes are counted, and its notes taken, from the beginning."""
-        before = self.training
-        self.training, self.made, self.notes = training, 0, []
+    def mode(self, *, training: bool, draws: bool | None = None) -> Iterator[None]:
+        """One trace of its own: its nodes are counted, and its notes taken, from the beginning.
+
+        Random numbers may be drawn in training, unless `draws` says otherwise.
+        """
+        before = self.training, self.draws
+        self.training, self.draws = training, training if draws is None else draws
+        self.made, self.notes = 0, []
         try:
             yield
         finally:
-            self.training = before
+            self.training, self.draws = before
 
     @contextmanager
     def inside_scan(self, span: Span | None) -> Iterator[None]:
@@ -97,7 +114,8 @@ class Tracer:
             for argument, dtype in zip(binding.arguments, binding.dtypes(), strict=True)
         ]
         call.evaluator.charge(len(inputs), call.span)
-        if operation.random and not self.training:
+        drawn = self.training or (self.draws and operation.name != "dropout")
+        if operation.random and not drawn:
             return self._untrained(operation, inputs, attributes, call)
         results = self.make(operation, inputs, attributes, call.span)
         if len(results) == 1 and not operation.gives_list:
@@ -132,6 +150,16 @@ class Tracer:
             return value.value
         with call.blamed(place):
             return self.constant(number_array(call.name, value, dtype), call.span)
+
+    def note(self, call: Call, name: str, value: Tensor | Number, dtype: DType) -> None:
+        """Training is to be told of a scalar.  E-VALUE-001 in the function of a `scan`."""
+        if self._scans:
+            raise call.error(
+                "E-VALUE-001",
+                f"`{call.name}` notes one number a step, and `scan` runs its function many times",
+                help="return it from the function, and note what becomes of it after the scan",
+            )
+        self.notes.append(Note(call.name, name, self.tensor(call, value, dtype, 1), call.span))
 
     def _count(self, span: Span | None) -> None:
         self.made += 1

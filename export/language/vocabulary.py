@@ -279,6 +279,6 @@ def _note(tracer: Tracer) -> Implementation:
             raise call.error(
                 "E-DTYPE-002", f"`{call.name}` notes {expected}", 1, came=portray(value)
             )
-        tracer.notes.append((call.name, name.name))
+        tracer.note(call, name.name, value, dtype)
 
     return note

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sexpgpu.export.language.training import trace_training
+from sexpgpu.export.language.training import trace_evaluation, trace_training
 from support.programs import place, program, report, report_error
 
 HEAD = "(def record (fields :x (list f32 8)))\n(def model (linear 8 4))\n"
 
 
 def metrics(text: str) -> list[str] | None:
-    return trace_training(program(text))
+    training = trace_training(program(text))
+    return training and [*training.names("metric"), *training.names("counter")]
 
 
 def test_a_program_without_loss_is_not_trained() -> None:
@@ -110,3 +111,54 @@ def test_an_error_inside_the_loss_is_shown_there() -> None:
     error = report_error(HEAD + "(defn loss (p r)\n  (mean (get r :y)))", "E-VALUE-001")
     assert place(error) == (4, 16, ":y")
     assert [frame.name for frame in error.frames] == ["loss"]
+
+
+NOTING = """
+(def record (fields :x (list f32 8) :y i32 :unread f32))
+(defn prepare (r) (list :inputs (get r :x) :targets (get r :y)))
+(defn eval-prepare (r) (list :inputs (* 2.0 (get r :x)) :targets (get r :y)))
+(defmodel net () (parts l (linear 8 4) spare (linear 2 2) d (dropout 0.5)) (apply (x)
+  (let (y (d (l x)))
+    (metric :size (mean y)) (counter :seen 1)
+    (guard :fine (all (is-finite y)))
+    y)))
+(def model (net))
+(defn loss (p r) (mean (+ (cross-entropy p (get r :targets)) (random-normal (list 1)))))
+"""
+
+
+def test_a_step_is_a_graph_from_the_records_fields_to_what_is_told_of_it() -> None:
+    training = trace_training(program(NOTING))
+    assert training is not None
+    assert [value.name for value in training.graph.inputs] == ["x", "y"]
+    assert [*training.graph.outputs] == ["metric:loss", "metric:size", "counter:seen", "guard:fine"]
+    assert [*training.graph.weights] == [*training.parameters] == ["l.w", "l.b"]
+    span = training.guards["fine"]
+    assert span is not None
+    assert span.line == 8
+    assert [n.operation.name for n in training.graph.nodes if n.operation.random] == [
+        "dropout",
+        "random-normal",
+    ]
+
+
+def test_an_evaluation_leaves_dropout_out_and_prepares_its_own_way() -> None:
+    evaluation = trace_evaluation(program(NOTING))
+    assert evaluation is not None
+    names = [node.operation.name for node in evaluation.graph.nodes]
+    assert "dropout" not in names
+    assert names.count("random-normal") == 1
+    assert "*" in names
+    assert evaluation.names("metric") == ["loss", "size"]
+
+
+def test_nothing_is_noted_inside_a_scan() -> None:
+    text = (
+        "(def record (fields :x (list f32 8)))\n"
+        "(defn model (x) (first (scan (fn (t v)\n"
+        "  (do (metric :total (mean t)) (list (+ t v) t))) (* 0.0 (mean x :axis 1)) x :axis 1)))\n"
+        "(defn loss (p r) (mean p))"
+    )
+    error = report_error(text, "E-VALUE-001")
+    assert "one number a step" in error.message
+    assert place(error)[0] == 3
