@@ -135,13 +135,13 @@ def open_checkpoint(where: str | Location) -> StoredCheckpoint:
             if (found := _open_step(sibling)) is not None:
                 return found
         raise _no_checkpoint(location, f"this step has no {DOCUMENT}")
-    for step in _steps(location):
+    for step in list_steps(location):
         if (found := _open_step(step)) is not None:
             return found
     raise _no_checkpoint(location, f"no step-<n> in it has a {DOCUMENT}")
 
 
-def _steps(location: Location) -> list[Location]:
+def list_steps(location: Location) -> list[Location]:
     """The steps of a location by their names, the newest first."""
     try:
         names = location.names()
