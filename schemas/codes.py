@@ -175,9 +175,102 @@ CODES: dict[str, Explanation] = {
         "`defrun` is not a training run",
         "The message names the key and what it takes.",
     ),
+    "E-RUN-002": Explanation(
+        "a stored optimizer's state does not fit the run",
+        "The tensors of optimizer.safetensors are not those that the run's optimizer keeps for "
+        "its parameters: the notes say which are missing, of another type, or too many. Resume "
+        "with the optimizer that the checkpoint was written with, or begin anew.",
+    ),
+    "E-RUN-003": Explanation(
+        "the location holds another run",
+        "A run goes on from the newest step of its location, which must be that of the same file, "
+        "variant, knobs, `:load` files and data: the notes say what differs. Name another "
+        "location, or begin anew with --fresh, which removes the steps that are there once the "
+        "first new one is whole.",
+    ),
+    "E-RUN-004": Explanation(
+        "another run is under way in the location",
+        "Two runs in one location would mix their steps. The lock goes with its process.",
+    ),
+    "E-RUN-005": Explanation(
+        "there is nothing to train",
+        "A run needs `defrun`, `loss`, and a parameter of floats that is not frozen and that the "
+        "loss depends on.",
+    ),
+    "E-RUN-006": Explanation(
+        "the loss is not finite",
+        "The run stops at that step, with the newest checkpoint as it was. The message names the "
+        "first operation that made an infinite number or a NaN of finite ones. A lower rate, "
+        "`:clip`, or a schedule with a warm-up often helps.",
+    ),
+    "E-RUN-007": Explanation(
+        "a guard is broken",
+        "The condition of a `guard` was false at that step. The run stops, with the newest "
+        "checkpoint as it was.",
+    ),
+    "E-RUN-008": Explanation(
+        "training needs packages that are not installed",
+        "Training runs on JAX: pip install 'sexpgpu[train]'.",
+    ),
+    "E-RUN-009": Explanation(
+        "there is nothing to evaluate",
+        "An evaluation needs `loss`, and `defrun` with a loader: `:eval`, or `:train` where there "
+        "is none.",
+    ),
     "E-DATA-001": Explanation(
         "a loader cannot say what its records are",
         "The file is missing, or what it holds is not what the loader reads.",
+    ),
+    "E-DATA-002": Explanation(
+        "data is missing or cannot be read",
+        "There is no such file or folder, or the system does not let it be read. Relative paths "
+        "start at the current directory.",
+    ),
+    "E-DATA-003": Explanation(
+        "data is damaged",
+        "A file is truncated, is not what its ending says, or changed while it was read; the "
+        "message names the file and the place in it.",
+    ),
+    "E-DATA-004": Explanation(
+        "data has other fields than its loader says",
+        "A column, an array or the class folders are missing, or an array has another shape or a "
+        "dtype that the field's does not hold exactly. Declare the field as the file has it and "
+        "`cast` it in `prepare`.",
+    ),
+    "E-DATA-005": Explanation(
+        "a value does not fit its field",
+        "A cell of a CSV file is no number, or a number is too large for the field's dtype. Labels "
+        "are whole numbers from 0.",
+    ),
+    "E-DATA-006": Explanation(
+        "data has a NaN or an infinity",
+        "One such number makes every weight NaN. The message names the file, the field and the "
+        "record: leave the record out or put a number there.",
+    ),
+    "E-DATA-007": Explanation(
+        "no record is left",
+        "The file is empty, shorter than the loader's window, or the `:split` is narrower than one "
+        "record.",
+    ),
+    "E-DATA-008": Explanation(
+        "a token is beyond `:symbols`",
+        "With `:symbols n` the tokens are 0 to n - 1. Bytes need 256; `:tokenizer :characters` "
+        "numbers the characters that the file has from 0.",
+    ),
+    "E-DATA-009": Explanation(
+        "the loader has no data",
+        "`fields` says what a record has and nothing more, which is enough to compile and export a "
+        "model. A run needs `text`, `arrays`, `csv` or `images`.",
+    ),
+    "E-DATA-010": Explanation(
+        "a package that reads the data is not installed",
+        "Images are read by Pillow and a tokenizer.json by tokenizers: "
+        "`pip install 'sexpgpu[train]'` installs both.",
+    ),
+    "E-DATA-011": Explanation(
+        "data does not fit into memory",
+        "Arrays are read where they are in .npy, .safetensors and uncompressed .npz files, and take "
+        "no memory; compressed ones and CSV files are held whole.",
     ),
     # Weights
     "E-LOAD-001": Explanation(

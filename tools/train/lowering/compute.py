@@ -5,7 +5,7 @@ Called under `jax.jit` it is traced once; what comes of it is one program of XLA
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,25 @@ def compute(
     Inputs and weights have the dtypes of the graph.  `key` starts what the graph draws: every
     operation that draws has a stream of its own; None for a graph that draws nothing.
     """
+    known = given_values(graph, inputs, weights)
+    for _ in compute_nodes(graph, known, batch, key):
+        pass
+    return {name: known[value] for name, value in graph.outputs.items()}
+
+
+def given_values(
+    graph: Graph, inputs: Mapping[str, jax.Array], weights: Mapping[str, jax.Array]
+) -> dict[Value, jax.Array]:
+    """What is known before the first node."""
     known: dict[Value, jax.Array] = {value: inputs[value.name] for value in graph.inputs}
     known.update({value: weights[path] for path, value in graph.weights.items()})
+    return known
+
+
+def compute_nodes(
+    graph: Graph, known: dict[Value, jax.Array], batch: int, key: jax.Array | None
+) -> Iterator[Node]:
+    """Each node in turn, after its results came to what is known."""
     start = jax.random.key(0) if key is None else key
     for index, node in enumerate(graph.nodes):
         drawn = jax.random.fold_in(start, index) if draws(node) else start
@@ -38,7 +55,7 @@ def compute(
         with jax.named_scope(node.scope or node.operation.name):
             results = compute_node(node, arrays, batch, drawn)
         known.update(zip(node.results, results, strict=True))
-    return {name: known[value] for name, value in graph.outputs.items()}
+        yield node
 
 
 def compute_node(
