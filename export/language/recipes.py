@@ -38,9 +38,10 @@ RECIPES = (
     ("clip-value", "clipping", "(value)"),
 )
 
-#: Options that count steps, and those from 0 up to 1; all others are numbers from 0 on.
+#: Options that count steps, those from 0 up to 1, and those above 0; all others are from 0 on.
 _COUNTS = ("warm-up", "steps", "at")
 _FRACTIONS = ("momentum", "beta1", "beta2", "decay")
+_POSITIVE = ("norm", "value")
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,9 @@ def _number(call: Call, option: str, value: Any, place: int | str) -> int | floa
     whole = option in _COUNTS
     number = as_integer(call, value, place) if whole else as_number(call, value, place)
     most = 1.0 if option in _FRACTIONS else math.inf
-    if not 0 <= number < most:
+    if not 0 <= number < most or (option in _POSITIVE and number == 0):
         expected = "from 0 up to 1" if option in _FRACTIONS else "from 0 on"
+        expected = "above 0" if option in _POSITIVE else expected
         raise call.error(
             "E-VALUE-001",
             f"`{option}` of `{call.name}` is out of range",

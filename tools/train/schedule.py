@@ -55,7 +55,7 @@ def make_schedule(recipe: Recipe | None, steps: int, peak: float) -> Schedule:
     """
     options: Mapping[str, Any] = {} if recipe is None else recipe.options
     name = "constant-schedule" if recipe is None else recipe.name
-    warm_up = options["steps"] if name == "warm-up" else options.get("warm-up", 0)
+    warm_up = float(options["steps"] if name == "warm-up" else options.get("warm-up", 0))
     fall = _fall(name, options, steps, warm_up)
 
     def rate(step: Any) -> Any:
@@ -69,7 +69,7 @@ def make_schedule(recipe: Recipe | None, steps: int, peak: float) -> Schedule:
     return rate
 
 
-def _fall(name: str, options: Mapping[str, Any], steps: int, warm_up: int) -> _Fall:
+def _fall(name: str, options: Mapping[str, Any], steps: int, warm_up: float) -> _Fall:
     if name == "steps":
         at, factor = np.asarray(options["at"], np.float64), float(options["factor"])
         return lambda xp, step: xp.power(factor, xp.sum(step >= at))

@@ -60,6 +60,8 @@ def test_what_is_given_takes_the_place_of_defaults() -> None:
         ("(steps (list 20 10) 0.1)", "E-VALUE-001", "(list 20 10)"),
         ("(steps (list 1.5) 0.1)", "E-TYPE-001", "(list 1.5)"),
         ('(clip-value "1")', "E-TYPE-001", '"1"'),
+        ("(clip-value 0)", "E-VALUE-001", "0"),
+        ("(clip-norm 0.0)", "E-VALUE-001", "0.0"),
     ],
 )
 def test_what_recipes_refuse(text: str, code: str, under: str) -> None:

@@ -116,5 +116,11 @@ def test_a_fall_that_would_end_within_the_warm_up_follows_it(name: str) -> None:
     assert rate(9) == 0.0
 
 
+def test_a_warm_up_longer_than_any_run() -> None:
+    rate = made(f"(cosine :warm-up {2**63 - 1})")
+    assert 0 < rate(1) < 1e-18
+    assert float(jax.jit(rate)(jnp.array(1))) == pytest.approx(rate(1), abs=0)
+
+
 def test_a_fall_of_no_steps() -> None:
     assert [made("(cosine :steps 0)")(step) for step in (0, 1, 2)] == [PEAK, 0.0, 0.0]
