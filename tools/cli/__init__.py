@@ -11,15 +11,18 @@ from collections.abc import Sequence
 import click
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.cli.streams import forget_unwritten, prepare, say
 
 #: Subcommand, and what it does in a line; the module beside this one has its name.
 COMMANDS = {
     "call": "Call a model that is served, once, from the shell.",
     "check": "Compile a program; show its inputs, outputs and parameters.",
     "doctor": "Show what this machine can run models on.",
+    "evaluate": "Show the evaluation numbers of a checkpoint.",
     "explain": "Say what an error code means and how to mend it.",
     "export": "Write a model and its weights as a portable ONNX artifact.",
     "init": "Write a checkpoint of a program's initial weights.",
+    "run": "Train a program's model into checkpoints.",
     "serve": "Serve a model behind a Unix socket.",
     "inspect": "Show what a checkpoint, an export or an ONNX file holds.",
 }
@@ -86,6 +89,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; exits 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    prepare()
     try:
         status = cli.main(given, prog_name="sexpgpu", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
@@ -100,19 +104,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         fail(SexpgpuError("E-FILE-001", _sentence(error.format_message())), as_json=False)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("sexpgpu: stopped by SIGINT", err=True)
+        say("sexpgpu: stopped by SIGINT", err=True)
         sys.exit(130)
     except Exception as error:
         if os.environ.get("SEXPGPU_DEBUG"):
             raise
-        fail(_internal(error), as_json="--json" in given)
+        known = _refused(error) if isinstance(error, OSError) else _internal(error)
+        fail(known, as_json="--json" in given)
+    finally:
+        forget_unwritten()
 
 
 def fail(error: SexpgpuError, *, as_json: bool) -> None:
     """Shows an error, on stdout as data too where a program reads it, and exits."""
-    click.echo(error.render(), err=True)
+    say(error.render(), err=True)
     if as_json:
-        click.echo(json.dumps({"error": error.as_data()}, indent=2))
+        say(json.dumps({"error": error.as_data()}, indent=2))
     sys.exit(error.exit_code)
 
 
@@ -120,6 +127,16 @@ def _sentence(message: str) -> str:
     """click's message as ours: no capital, no full stop."""
     message = message.strip().rstrip(".")
     return message[:1].lower() + message[1:]
+
+
+def _refused(error: OSError) -> SexpgpuError:
+    """What the system does not do: a disk that is full, a file that may not be read."""
+    place = forget_unwritten() or error.filename
+    return SexpgpuError(
+        "E-FILE-001",
+        f"a file cannot be read or written: {error.strerror or error}",
+        place=None if place is None else str(place),
+    )
 
 
 def _internal(error: Exception) -> SexpgpuError:

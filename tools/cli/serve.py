@@ -9,12 +9,12 @@ import select
 import signal
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.cli.streams import say
 
 if TYPE_CHECKING:
     from sexpgpu.serve.host import Loaded
@@ -78,9 +78,7 @@ def command(
             _log("serving", {"model": loaded.hosted.place, "socket": path})
         stop.on_stop = server.stop
         stop.ready()
-        for line in _lines(loaded, path):
-            click.echo(line)
-        sys.stdout.flush()
+        say("\n".join(_lines(loaded, path)))
         # What has been loaded stays: no search for garbage needs to look at it again.
         gc.freeze()
         gc.enable()
@@ -91,14 +89,11 @@ def command(
     calls, runs = server.calls, server.runs
     if log_json:
         _log("stopped", {"signal": signal.Signals(number).name, "calls": calls, "runs": runs})
-    # Whoever read our messages may have gone before us.
-    with suppress(OSError):
-        click.echo(
-            f"sexpgpu serve: stopped by {signal.Signals(number).name}, "
-            f"{calls} call{'s' if calls != 1 else ''} in {runs} run{'s' if runs != 1 else ''}",
-            err=True,
-        )
-        sys.stderr.flush()
+    say(
+        f"sexpgpu serve: stopped by {signal.Signals(number).name}, "
+        f"{calls} call{'s' if calls != 1 else ''} in {runs} run{'s' if runs != 1 else ''}",
+        err=True,
+    )
     os._exit(128 + number)
 
 
@@ -117,9 +112,7 @@ def _lines(loaded: Loaded, path: str) -> list[str]:
 
 
 def _log(event: str, facts: dict[str, object]) -> None:
-    line = json.dumps({"time": time.time(), "event": event, **facts})
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+    say(json.dumps({"time": time.time(), "event": event, **facts}), err=True)
 
 
 def _check_system() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-HEAVY = ("fsspec", "ml_dtypes", "msgspec", "numpy", "onnx", "onnxruntime", "rich", "safetensors")
+HEAVY = ("fsspec", "ml_dtypes", "numpy", "onnx", "onnxruntime", "rich", "safetensors")
 
 
 def _python(code: str) -> str:
