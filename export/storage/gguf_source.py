@@ -72,6 +72,10 @@ class GgufSource(WeightSource):
         tensor = self._tensors[key]
         return _PLAIN.get(tensor.kind, _FLOAT32), tensor.shape
 
+    def memory(self, key: str) -> int:
+        tensor = self._tensors[self.resolve(key)]
+        return 0 if tensor.kind in _PLAIN else math.prod(tensor.shape) * _FLOAT32.itemsize
+
     def _array(self, key: str) -> Array:
         tensor = self._tensors[key]
         if tensor.nbytes == 0:

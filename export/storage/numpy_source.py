@@ -21,6 +21,11 @@ from sexpgpu.schemas.tensor_file import PIECE
 _DEFLATE_RATIO = 1032
 """What deflate can make of one byte at most: a member that claims more is a lie."""
 
+_MAPPED_FROM = 64 << 20
+_ENCRYPTED = 1
+_LOCAL_HEADER = struct.Struct("<26xHH")
+"""What stands before a zip's member, as far as the lengths of the name and the extra field."""
+
 _HEADER_FAULTS = (
     ValueError,
     SyntaxError,
@@ -116,6 +121,36 @@ class NpzSource(WeightSource):
         if filled != len(content):
             raise unreadable(self.path, f"member `{key}` is truncated")
         return header.shaped(content.view(header.dtype))
+
+    def stored(self, key: str) -> Array:
+        """As in every source; a large member that is not compressed is mapped, which leaves out
+        the comparison of its checksum."""
+        key = self.resolve(key)
+        if not self._is_mapped(key):
+            return self._array(key)
+        header, info = self._header(key), self._members[key]
+        with open(self.path, "rb") as file:
+            file.seek(info.header_offset)
+            local = file.read(_LOCAL_HEADER.size)
+        if len(local) < _LOCAL_HEADER.size or local[:4] != b"PK\3\4":
+            raise unreadable(self.path, f"member `{key}` is damaged: no header stands before it")
+        start = info.header_offset + sum(_LOCAL_HEADER.unpack(local), len(local) + header.start)
+        try:
+            count = math.prod(header.shape)
+            flat: Array = np.memmap(self.path, header.dtype, "r", start, (count,))
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, f"member `{key}` is truncated: {error}") from None
+        return header.shaped(flat)
+
+    def memory(self, key: str) -> int:
+        """As in every source."""
+        key = self.resolve(key)
+        return 0 if self._is_mapped(key) else self._header(key).nbytes
+
+    def _is_mapped(self, key: str) -> bool:
+        info = self._members[key]
+        plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & _ENCRYPTED
+        return plain and self._header(key).nbytes >= _MAPPED_FROM
 
     def _header(self, key: str) -> _ArrayHeader:
         """The member's header, read once and held against what the zip says of its size."""

@@ -151,6 +151,17 @@ class WeightSource(ABC):
             raise unreadable(self.path, f"tensor `{key}` has booleans that are neither 0 nor 1")
         return array.astype(dtype.numpy, order="C", copy=False)
 
+    def stored(self, key: str) -> Array:
+        """The tensor in the file's own dtype, as it is: a read-only view where the file has one.
+
+        Raises E-LOAD-002, and E-LOAD-004 for content that turns out to be damaged.
+        """
+        return self._array(self.resolve(key))
+
+    def memory(self, key: str) -> int:
+        """How many bytes of memory `stored` takes for the tensor; 0 where it gives a view."""
+        return 0
+
     def sha256(self) -> str:
         """The SHA-256 of the file, read in pieces, and once while the file stays the same."""
         try:
