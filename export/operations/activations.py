@@ -137,7 +137,7 @@ class Silu(ElementwiseFormula):
 
 
 #: Of the approximation of gelu by tanh.
-_CUBIC = 0.044715
+GELU_CUBIC = 0.044715
 
 
 @operation
@@ -157,7 +157,7 @@ class Gelu(ElementwiseFormula):
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
         x = arrays[0]
         if attributes["tanh"]:
-            gate = np.tanh(math.sqrt(2 / math.pi) * (x + _CUBIC * (x * x * x)))
+            gate = np.tanh(math.sqrt(2 / math.pi) * (x + GELU_CUBIC * (x * x * x)))
         else:
             gate = special.erf_array(np.asarray(x / math.sqrt(2)))
         return np.asarray(0.5 * x * (1 + gate))
@@ -167,7 +167,7 @@ class Gelu(ElementwiseFormula):
         if x.onnx.fused and x.dtype is not DType.F64:
             return x.apply("Gelu", approximate="tanh" if tanh else "none")
         if tanh:
-            gate = ((x * math.sqrt(2 / math.pi)) * (x * _CUBIC * x + 1)).apply("Tanh")
+            gate = ((x * math.sqrt(2 / math.pi)) * (x * GELU_CUBIC * x + 1)).apply("Tanh")
         else:
             gate = special.erf(x / math.sqrt(2))
         return (x * 0.5) * (gate + 1)

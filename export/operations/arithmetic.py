@@ -152,16 +152,16 @@ class Clip(ElementwiseFormula):
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
         x = arrays[0]
-        low, high = _bounds(attributes, DType.of(x))
+        low, high = bounds(attributes, DType.of(x))
         return np.asarray(np.minimum(np.maximum(x, low), high))
 
     def formula(self, terms: Sequence[Term], attributes: Attributes) -> Term:
         x = terms[0]
-        low, high = _bounds(attributes, x.dtype)
+        low, high = bounds(attributes, x.dtype)
         return x.apply("Clip", x.constant(low), x.constant(high))
 
 
-def _bounds(attributes: Attributes, dtype: DType) -> tuple[Any, Any]:
+def bounds(attributes: Attributes, dtype: DType) -> tuple[Any, Any]:
     """The bounds as numbers of the dtype; what lies outside of it is its least or greatest."""
     if dtype.is_float:
         least, greatest = -math.inf, math.inf
