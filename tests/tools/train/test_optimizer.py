@@ -186,6 +186,11 @@ def test_values_are_clipped_one_by_one() -> None:
     assert found["b"].tolist() == [[1.0]]
 
 
+def test_adafactor_moves_what_begins_at_zero() -> None:
+    (found,) = descended(":optimizer (adafactor :lr 0.5)", {"b": np.zeros(2)}, [{"b": np.ones(2)}])
+    np.testing.assert_allclose(found["b"], [-0.5 * 1e-3] * 2)
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum"])
 def test_the_penalty_is_added_after_clipping(name: str) -> None:
     items = f":optimizer ({name} :lr 1 :weight-decay 0.5) :clip 1"
