@@ -85,23 +85,34 @@ def _not_finite(cell: str, dtype: DType, place: str) -> SexpgpuError:
 
 def _no_value(cells: Sequence[str], cell: str, dtype: DType, place: str) -> SexpgpuError:
     stripped = cell.strip()
-    expected = "true, false, 1 or 0" if dtype is DType.BOOL else "a number such as 12 or -0.5"
+    message = f"a cell is no {dtype}" if stripped else "a cell is empty"
+    expected = "a number such as 12 or -0.5"
     help = "a decimal point is a dot, and thousands have no mark"
-    message = f"a cell is no {dtype}"
-    if not stripped:
-        message, help = "a cell is empty", "leave the row out or put a number there"
+    if dtype is DType.BOOL:
+        expected, help = "true, false, 1 or 0", "declare other numbers as i32"
     elif dtype.is_integer:
         limits = np.iinfo(dtype.numpy)
         expected = f"a whole number from {limits.min} to {limits.max}"
-        help = f"declare the field as {'f32' if '.' in stripped else 'i64'}"
-    if stripped and stripped[0].isalpha() and dtype is not DType.BOOL:
+        wider = (d for d in (DType.I64, DType.F32, DType.F64) if _is_value(cell, d))
+        if (other := next(wider, None)) is not None:
+            help = f"declare the field as {other}"
+    if not stripped:
+        help = "leave the row out or put a value there"
+    elif stripped[0].isalpha() and dtype is not DType.BOOL:
         words = sorted({other.strip() for other in cells if other.strip()[:1].isalpha()})
         numbered = ", ".join(f"{n} for {_shown(w)}" for n, w in enumerate(words[:_LABELS_SHOWN]))
-        help = f"labels are whole numbers from 0: write {numbered}"
-        help += " …" if len(words) > _LABELS_SHOWN else ""
+        more = " …" if len(words) > _LABELS_SHOWN else ""
+        help = f"labels are whole numbers from 0: write {numbered}{more}"
     return SexpgpuError(
         "E-DATA-005", message, place=place, came=_shown(cell), expected=expected, help=help
     )
+
+
+def _is_value(cell: str, dtype: DType) -> bool:
+    try:
+        return bool(np.isfinite(_parsed([cell], dtype)).all())
+    except (ValueError, OverflowError):
+        return False
 
 
 def _shown(cell: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from sexpgpu.export.graph.types import Array, TensorType
 from sexpgpu.schemas.errors import SexpgpuError
@@ -43,21 +44,29 @@ class Dataset(ABC):
         return range(self.count)
 
 
-def part_of(total: int, split: Split | None, place: str, what: str = "records") -> range:
+def portion(total: int, split: Split | None) -> range:
     """The part of `total` things that `:split` takes, by position.
 
-    Both ends are rounded down, so that parts with an end in common neither overlap nor leave a
-    thing out.  Raises E-DATA-007 where nothing is left.
+    Fractions are the decimals that they are written as, and both ends are rounded down: parts with
+    an end in common neither overlap nor leave a thing out.
     """
-    begin, end = split or (0.0, 1.0)
-    part = range(int(total * begin), int(total * end))
-    if not part:
+    begin, end = (int(Fraction(repr(part)) * total) for part in split or (0.0, 1.0))
+    return range(begin, end)
+
+
+def part_of(total: int, split: Split | None, place: str, what: str = "records") -> range:
+    """The same; raises E-DATA-007 where nothing is left."""
+    part = portion(total, split)
+    if part:
+        return part
+    if not total or split is None:
         raise SexpgpuError(
-            "E-DATA-007",
-            f"{':split takes' if total else 'there are'} none of the {what}",
-            place=place,
-            came=f"{total:,} {what}"
-            + (f", of which (list {begin} {end}) are taken" if split else ""),
-            help="take a wider :split, or more data" if total else "name a file with data",
+            "E-DATA-007", f"there are no {what}", place=place, help="name a file with data"
         )
-    return part
+    raise SexpgpuError(
+        "E-DATA-007",
+        f":split takes none of the {what}",
+        place=place,
+        came=f"{total:,} {what}, of which (list {split[0]} {split[1]}) are taken",
+        help="take a wider :split, or more data",
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from sexpgpu.export.graph.types import Array, TensorType
 from sexpgpu.export.language.loaders import Loader
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.tools.train.data.dataset import Dataset, Split, part_of
+from sexpgpu.tools.train.data.dataset import Dataset, Split, part_of, portion
 from sexpgpu.tools.train.data.files import find, unreadable
 
 if TYPE_CHECKING:
@@ -152,21 +152,20 @@ def open_images(loader: Loader) -> ImagesDataset:
 
 
 def _split(
-    found: Sequence[Sequence[Path]], split: Split | None, place: str
+    found: Sequence[Sequence[Path]], split: Split | None, folder: str
 ) -> list[tuple[Path, int]]:
     """The images and labels of a part of every class."""
-    part_of(sum(map(len, found)), split, place, "images")
-    begin, end = split or (0.0, 1.0)
+    part_of(sum(map(len, found)), split, folder, "images")
     files = [
         (path, label)
         for label, paths in enumerate(found)
-        for path in paths[int(len(paths) * begin) : int(len(paths) * end)]
+        for path in (paths[place] for place in portion(len(paths), split))
     ]
     if not files:
         raise SexpgpuError(
             "E-DATA-007",
             ":split takes no image of any class",
-            place=place,
+            place=folder,
             came=f"at most {max(map(len, found)):,} images in a class",
             help="take a wider :split, or more images",
         )
