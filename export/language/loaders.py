@@ -49,7 +49,7 @@ def loader_builtins() -> list[Builtin]:
     return [
         Builtin(
             "text",
-            "(file &key window (tokenizer :bytes) symbols split)",
+            "(file &key window tokenizer symbols split)",
             _text,
             "windows of a text as tokens [batch, window] i32",
         ),
@@ -72,7 +72,9 @@ def _text(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) ->
             "E-CALL-002", "`text` needs `:window`", expected='(text "file" :window 64)'
         )
     window = _whole(call, keywords["window"], "window", 1)
-    tokenizer = keywords.get("tokenizer", Keyword("bytes"))
+    # So few symbols are characters: bytes would be others.
+    few = keywords.get("symbols") is not None
+    tokenizer = keywords.get("tokenizer") or Keyword("characters" if few else "bytes")
     known = isinstance(tokenizer, Keyword) and tokenizer.name in ("bytes", "characters")
     if not known and type(tokenizer) is not str:
         raise call.wrong_kind(
@@ -133,9 +135,12 @@ def _csv(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -> 
         )
     fields = _declared(call, keywords["fields"], "fields")
     separator = as_string(call, keywords.get("separator", ","), "separator")
-    if len(separator) != 1:
+    if len(separator) != 1 or separator in '"\r\n':
         raise call.error(
-            "E-VALUE-001", "`:separator` is one character", "separator", came=portray(separator)
+            "E-VALUE-001",
+            "`:separator` is one character, and neither a quote nor a line's end",
+            "separator",
+            came=portray(separator),
         )
     return Loader("csv", file, fields, {"separator": separator} | _split(call, keywords))
 

@@ -141,6 +141,7 @@ def test_arrays_of_a_damaged_file(tmp_path: Path) -> None:
         ('(text "v" :windows 4)', "E-CALL-003", ":windows"),
         ('(csv "v" :fields (list :x f32) :separator 1)', "E-TYPE-001", "1"),
         ('(csv "v" :fields (list :x f32) :separator "::")', "E-VALUE-001", '"::"'),
+        ('(csv "v" :fields (list :x f32) :separator "\\n")', "E-VALUE-001", '"\\n"'),
         ('(csv "v" :fields f32)', "E-TYPE-001", "f32"),
         ('(csv "v" :fields (list :x "f32"))', "E-TYPE-001", '(list :x "f32")'),
         ('(images "f" :size (list 1 2 3))', "E-TYPE-001", "(list 1 2 3)"),
