@@ -17,6 +17,19 @@ def sign(x: jax.Array) -> jax.Array:
     return jnp.where(x == 0, jnp.zeros_like(x), jnp.sign(x))
 
 
+@jax.custom_jvp
+def absolute(x: jax.Array) -> jax.Array:
+    """The slope at 0 is 0."""
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _slope_of_absolute(
+    operands: tuple[jax.Array], steps: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return absolute(operands[0]), sign(operands[0]) * steps[0]
+
+
 @rule("clip")
 def clip(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
     """The gradient is 1 from bound to bound, the bounds themselves included."""
@@ -29,7 +42,7 @@ plain("+", jnp.add)
 plain("-", jnp.subtract)
 curved("*", jnp.multiply)
 plain("neg", jnp.negative)
-curved("abs", jnp.abs)
+curved("abs", absolute)
 plain("sign", sign)
 # Where both are equal each has half of the gradient.
 plain("minimum", jnp.minimum)
