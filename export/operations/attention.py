@@ -112,9 +112,9 @@ class Attention(Operation):
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
         given: dict[str, Array] = self.named(inputs, attributes)
         q, k, v = (factor(given[name], attributes) for name in ("q", "k", "v"))
-        if (group := _group(q.shape, k.shape) or 1) > 1:
+        if (group := group_of(q.shape, k.shape) or 1) > 1:
             k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
-        scores = (q @ k.swapaxes(-1, -2)) * q.dtype.type(_scale(attributes, q.shape))
+        scores = (q @ k.swapaxes(-1, -2)) * q.dtype.type(scale_of(attributes, q.shape))
         if attributes["softcap"] is not None:
             cap = q.dtype.type(attributes["softcap"])
             scores = cap * np.tanh(scores / cap)
@@ -127,7 +127,7 @@ class Attention(Operation):
         positions = given.get("positions")
         if positions is not None and positions.ndim > 1:
             positions = positions.reshape(len(q), *[1] * (q.ndim - 3), q.shape[-2])
-        limit = _visibility(q.shape, k.shape, attributes).seen(positions)
+        limit = visibility_of(q.shape, k.shape, attributes).seen(positions)
         if limit is not None:
             seen = seen & limit
         scores = np.where(seen, scores, -np.inf)
@@ -149,9 +149,9 @@ class Attention(Operation):
             onnx,
             scores=_scores_shape(q.shape, k.shape),
             result=results[0],
-            group=_group(q.shape, k.shape) or 1,
-            visibility=_visibility(q.shape, k.shape, attributes),
-            scale=_scale(attributes, q.shape),
+            group=group_of(q.shape, k.shape) or 1,
+            visibility=visibility_of(q.shape, k.shape, attributes),
+            scale=scale_of(attributes, q.shape),
             softcap=attributes["softcap"],
             rounded=is_rounded(attributes, q.dtype),
         )
@@ -168,7 +168,7 @@ class Attention(Operation):
         name = self.operand_names(attributes, len(inputs))[operand]
         type, rank = inputs[operand], inputs[0].rank
         q, k, *_ = inputs
-        in_order = _visibility(q.shape, k.shape, attributes).is_causal
+        in_order = visibility_of(q.shape, k.shape, attributes).is_causal
         placed = "positions" in attributes.get(GIVEN, ())
         along_keys = Causal(rank - 2) if in_order and not placed else WHOLE
         return [_fate(name, type, axis, q, k, along_keys)]
@@ -230,7 +230,7 @@ def _scores_shape(q: Shape, k: Shape) -> Shape:
     return (*q[:-1], k[-2])
 
 
-def _group(q: Shape, k: Shape) -> int | None:
+def group_of(q: Shape, k: Shape) -> int | None:
     """How many heads of q share a head of k; None where they cannot be shared out."""
     if len(q) == 3 or q[1] == k[1]:
         return 1
@@ -238,7 +238,7 @@ def _group(q: Shape, k: Shape) -> int | None:
     return None if shared == 0 or heads % shared else heads // shared
 
 
-def _visibility(q: Shape, k: Shape, attributes: Attributes) -> Visibility:
+def visibility_of(q: Shape, k: Shape, attributes: Attributes) -> Visibility:
     return Visibility(
         queries=known("attention", "the number of queries", q[-2]),
         keys=known("attention", "the number of keys", k[-2]),
@@ -248,7 +248,7 @@ def _visibility(q: Shape, k: Shape, attributes: Attributes) -> Visibility:
     )
 
 
-def _scale(attributes: Attributes, q: Shape) -> float:
+def scale_of(attributes: Attributes, q: Shape) -> float:
     if attributes["scale"] is not None:
         return float(attributes["scale"])
     return 1 / math.sqrt(known("attention", "the width", q[-1]))
@@ -268,7 +268,7 @@ def _check_tensors(q: TensorType, k: TensorType, v: TensorType) -> None:
         known("attention", "all axes but the first", dimension)
     if k.shape[:-1] != v.shape[:-1]:
         fail_shape("k and v of `attention` differ in their heads or keys", came=came)
-    if _group(q.shape, k.shape) is None:
+    if group_of(q.shape, k.shape) is None:
         fail_shape(
             "the heads of q are not a multiple of those of k and v",
             came=came,

@@ -149,7 +149,7 @@ class AveragePool(Pooling):
         wide = x.astype(np.result_type(x.dtype, np.float32))
         covered = _covered(np.pad(wide, windows.padded()), windows)
         total = np.sum(covered, axis=tuple(range(x.ndim, covered.ndim)))
-        counts = _counts(windows, attributes["count-include-pad"]).astype(total.dtype)
+        counts = covered_counts(windows, attributes["count-include-pad"]).astype(total.dtype)
         return [(total / counts).astype(x.dtype)]
 
     def lower(
@@ -162,7 +162,7 @@ class AveragePool(Pooling):
         (x,) = inputs
         windows = self._windows(x.type, attributes)
         include = attributes["count-include-pad"]
-        counts = _counts(windows, include)
+        counts = covered_counts(windows, include)
         if x.dtype is DType.F64:
             total = _combine(onnx, "Sum", x.name, windows, onnx.scalar(0, x.dtype))
             return [onnx.add("Div", total, onnx.constant(counts.astype(np.float64)))]
@@ -193,7 +193,7 @@ def _covered(padded: Array, windows: Windows) -> Array:
     return views[(slice(None), slice(None), *steps)]
 
 
-def _counts(windows: Windows, include_pad: bool) -> Array:
+def covered_counts(windows: Windows, include_pad: bool) -> Array:
     """How many elements each window's mean is of: [windows…]."""
     counts = np.ones((), np.int64)
     for axis, (before, after) in enumerate(windows.pads):

@@ -21,7 +21,7 @@ _CUBIC = -0.75
 
 
 @dataclass(frozen=True, slots=True)
-class _Taps:
+class Taps:
     """One axis: position i of the result is Σ over k of weights[k, i] · x[indices[k, i]]."""
 
     axis: int
@@ -96,11 +96,11 @@ class Resize(Operation):
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
         (x,) = inputs
         if attributes["mode"] == "nearest":
-            for axis, length, size in _resized(x.shape, attributes["size"]):
-                x = np.take(x, _nearest(length, size), axis)
+            for axis, length, size in resized_axes(x.shape, attributes["size"]):
+                x = np.take(x, nearest_indices(length, size), axis)
             return [x]
         y = x.astype(np.result_type(x.dtype, np.float32))
-        for taps in _all_taps(x.shape, attributes):
+        for taps in all_taps(x.shape, attributes):
             column = (-1, *[1] * (x.ndim - 1 - taps.axis))
             weights = taps.weights.astype(y.dtype)
             y = sum(
@@ -123,10 +123,10 @@ class Resize(Operation):
             return [y]
         y = x.name
         if attributes["mode"] == "nearest":
-            for axis, length, size in _resized(lengths, attributes["size"]):
-                y = onnx.add("Gather", y, onnx.constant(_nearest(length, size)), axis=axis)
+            for axis, length, size in resized_axes(lengths, attributes["size"]):
+                y = onnx.add("Gather", y, onnx.constant(nearest_indices(length, size)), axis=axis)
             return [y]
-        for taps in _all_taps(lengths, attributes):
+        for taps in all_taps(lengths, attributes):
             column = (-1, *[1] * (x.type.rank - 1 - taps.axis))
             weights = taps.weights.astype(x.dtype.numpy)
             parts = [
@@ -161,7 +161,7 @@ class Resize(Operation):
         return rows.inputs, {**attributes, "size": tuple(size)}
 
 
-def _resized(shape: Sequence[int], size: Sequence[int]) -> list[tuple[int, int, int]]:
+def resized_axes(shape: Sequence[int], size: Sequence[int]) -> list[tuple[int, int, int]]:
     """Axis, length and new length of every axis that changes."""
     first = len(shape) - len(size)
     return [
@@ -169,18 +169,18 @@ def _resized(shape: Sequence[int], size: Sequence[int]) -> list[tuple[int, int, 
     ]
 
 
-def _nearest(length: int, size: int) -> Array:
+def nearest_indices(length: int, size: int) -> Array:
     return np.arange(size, dtype=np.int64) * length // size
 
 
-def _all_taps(shape: Sequence[int], attributes: Attributes) -> list[_Taps]:
+def all_taps(shape: Sequence[int], attributes: Attributes) -> list[Taps]:
     return [
         _taps(axis, length, size, attributes["mode"], attributes["align-corners"])
-        for axis, length, size in _resized(shape, attributes["size"])
+        for axis, length, size in resized_axes(shape, attributes["size"])
     ]
 
 
-def _taps(axis: int, length: int, size: int, mode: str, align_corners: bool) -> _Taps:
+def _taps(axis: int, length: int, size: int, mode: str, align_corners: bool) -> Taps:
     positions = np.arange(size, dtype=np.float64)
     if align_corners:
         at = positions * ((length - 1) / (size - 1)) if size > 1 else positions
@@ -199,7 +199,7 @@ def _taps(axis: int, length: int, size: int, mode: str, align_corners: bool) -> 
         offsets = [-1, 0, 1, 2]
         weights = [_far(1 + t), _near(t), _near(1 - t), _far(2 - t)]
     indices = [np.clip(first.astype(np.int64) + offset, 0, length - 1) for offset in offsets]
-    return _Taps(axis, np.stack(indices), np.stack(weights))
+    return Taps(axis, np.stack(indices), np.stack(weights))
 
 
 def _near(d: Array) -> Array:
@@ -220,7 +220,7 @@ def _native(
     They divide by the scale in f32, which is exact where it is a power of two; the nearest of an
     integer scale survives the rounding.
     """
-    resized = _resized(lengths, attributes["size"])
+    resized = resized_axes(lengths, attributes["size"])
     mode, rank = attributes["mode"], x.type.rank
     # Cubic interpolation is slower by Resize than by Gathers.
     if x.dtype is not DType.F32 or not resized or rank not in (3, 4) or mode == "cubic":

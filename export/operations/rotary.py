@@ -109,7 +109,7 @@ class Rotary(Operation):
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
         x = inputs[0]
         wide = x.astype(np.float32) if DType.of(x) is DType.BF16 else x
-        rotation = _rotation(x.shape, attributes)
+        rotation = rotation_of(x.shape, attributes)
         positions = np.arange(x.shape[-2]) if len(inputs) == 1 else inputs[1]
         if positions.ndim > 1:
             ones = [1] * (x.ndim - 3)
@@ -125,7 +125,7 @@ class Rotary(Operation):
         results: Sequence[TensorType],
     ) -> Sequence[str]:
         x = inputs[0]
-        rotation = _rotation(x.shape, attributes)
+        rotation = rotation_of(x.shape, attributes)
         if not rotation.turned or 0 in x.shape:
             return [onnx.add("Identity", x.name)]
         return [RotationForm(onnx, rotation, x).write(inputs[1] if len(inputs) > 1 else None)]
@@ -161,7 +161,7 @@ class Rotary(Operation):
         }
 
 
-def _rotation(x: Shape, attributes: Attributes) -> Rotation:
+def rotation_of(x: Shape, attributes: Attributes) -> Rotation:
     turned = attributes["dimensions"]
     return Rotation(
         turned=known("rotary", "the width", x[-1]) if turned is None else turned,

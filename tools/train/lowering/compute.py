@@ -65,6 +65,7 @@ def compute_node(
     operation = node.operation
     wanted = [TensorType(t.dtype, concrete(t.shape, batch)) for t in node.result_types]
     given = list(arrays)
+    narrow = any(array.dtype == jnp.bfloat16 for array in given)
     if not operation.moves_data:
         given = [_widened(array) for array in given]
     types = tuple(
@@ -73,7 +74,7 @@ def compute_node(
         else type
         for type in wanted
     )
-    applied = Application(operation, resolve(node.attributes, batch), types, key)
+    applied = Application(operation, resolve(node.attributes, batch), types, key, narrow)
     made = all_rules()[operation.name](applied, given)
     results = []
     for array, type, result in zip(made, types, wanted, strict=True):

@@ -1,1 +1,28 @@
 """Imports the families, whose rules fill the table."""
+
+from sexpgpu.tools.train.lowering import (  # noqa: F401
+    activations,
+    arithmetic,
+    attention,
+    comparison,
+    conversion,
+    convolution,
+    creation,
+    division,
+    functions,
+    index,
+    linear,
+    logic,
+    loss,
+    normalization,
+    order,
+    pooling,
+    power,
+    random,
+    recurrence,
+    reduce,
+    resize,
+    rotary,
+    scan,
+    shape,
+)

@@ -22,13 +22,14 @@ class Application:
     results, of known shapes, and the key of what it draws.
 
     Unless the operation `moves_data`, bf16 never comes to a rule: operands were widened to f32,
-    `results` say f32, and what is returned is rounded.
+    `results` say f32, and what is returned is rounded.  `narrow` says that operands were bf16.
     """
 
     operation: Operation
     attributes: Attributes
     results: tuple[TensorType, ...]
     key: jax.Array
+    narrow: bool = False
 
     def named(self, inputs: Sequence[jax.Array]) -> dict[str, jax.Array]:
         """The inputs by the names of their operands."""

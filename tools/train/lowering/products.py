@@ -1,0 +1,87 @@
+"""Products of tensors by the letters of their axes, in f32 or of operands rounded to bf16.
+
+f32 is multiplied as f32 on every device: no TF32.  Rounded operands are multiplied in bf16 and
+summed in f32, and so are the products that their gradients are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sexpgpu.tools.train.lowering.rule import Application
+
+
+def is_rounded(at: Application, operand: jax.Array) -> bool:
+    """Whether `precision` has operands of this dtype rounded to bf16."""
+    return bool(operand.dtype == jnp.float32 and at.attributes["precision"] == "bf16")
+
+
+def is_narrow(at: Application, operand: jax.Array) -> bool:
+    """Whether the operands of a single product are rounded, or were bf16 to begin with.
+
+    It is the same product then, by the faster way; the cotangent of its result is that of bf16.
+    """
+    return is_rounded(at, operand) or at.narrow
+
+
+def multiply(
+    a: jax.Array, left: str, b: jax.Array, right: str, result: str, *, rounded: bool
+) -> jax.Array:
+    """The sum, over the letters that the result lacks, of the products of a and b.
+
+    Each word has a letter once; a letter that only one operand has is in the result.
+    """
+    if rounded:
+        return _rounded(left, right, result, a, b)
+    return dot(a, left, b, right, result)
+
+
+def dot(a: jax.Array, left: str, b: jax.Array, right: str, result: str) -> jax.Array:
+    """The same of operands as they are; the product of bf16 is f32."""
+    both = [letter for letter in left if letter in right]
+    shared = [letter for letter in both if letter in result]
+    summed = [letter for letter in both if letter not in result]
+    narrow = a.dtype == jnp.bfloat16
+    product = lax.dot_general(
+        a,
+        b,
+        (
+            ([left.index(c) for c in summed], [right.index(c) for c in summed]),
+            ([left.index(c) for c in shared], [right.index(c) for c in shared]),
+        ),
+        precision=lax.Precision.DEFAULT if narrow else lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32 if narrow else None,
+    )
+    letters = [*shared, *(c for c in left if c not in right), *(c for c in right if c not in left)]
+    return product.transpose([letters.index(letter) for letter in result])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _rounded(left: str, right: str, result: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    return dot(a.astype(jnp.bfloat16), left, b.astype(jnp.bfloat16), right, result)
+
+
+def _forward(
+    left: str, right: str, result: str, a: jax.Array, b: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+    return dot(a, left, b, right, result), (a, b)
+
+
+def _backward(
+    left: str,
+    right: str,
+    result: str,
+    kept: tuple[jax.Array, jax.Array],
+    cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    a, b = kept
+    narrow = cotangent.astype(jnp.bfloat16)
+    return dot(narrow, result, b, right, left), dot(a, left, narrow, result, right)
+
+
+_rounded.defvjp(_forward, _backward)
