@@ -1,0 +1,70 @@
+"""Reading, and adding, at places that indices name.
+
+A program of XLA cannot stop at an index that is out of range as the reference does.  It shows
+instead: NaN is read there, and NaN is added at the place nearest to it, so that the loss tells.
+Whole numbers and booleans have no NaN: read is the least number or true, and nothing is added.
+Negative indices count from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sexpgpu.tools.train.lowering.rule import Application, rule
+
+
+@rule("take")
+def take(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    x, indices = map(jnp.asarray, inputs)
+    axis = at.attributes["axis"] % x.ndim
+    if x.shape[axis] == 0:
+        return [_nowhere(at, x)]
+    return [jnp.reshape(jnp.take(x, indices, axis, mode="fill"), at.results[0].shape)]
+
+
+@rule("take-along")
+def take_along(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    x, indices = map(jnp.asarray, inputs)
+    axis = at.attributes["axis"] % x.ndim
+    if x.shape[axis] == 0:
+        return [_nowhere(at, x)]
+    found = jnp.take_along_axis(x, indices, axis, mode="fill", wrap_negative_indices=True)
+    return [found]
+
+
+@rule("gather-nd")
+def gather_nd(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    x, indices = map(jnp.asarray, inputs)
+    if x.size == 0:
+        return [_nowhere(at, x)]
+    return [x.at[_places(indices, at.attributes["batch-dims"])].get(mode="fill")]
+
+
+@rule("scatter-add")
+def scatter_add(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    x, indices, updates = map(jnp.asarray, inputs)
+    shared = at.attributes["batch-dims"]
+    if x.size == 0 or updates.size == 0:
+        return [x]
+    sizes = np.asarray(x.shape[shared : shared + indices.shape[-1]])
+    outside = ((indices < -sizes) | (indices >= sizes)).any(axis=-1)
+    outside = outside.reshape(outside.shape + (1,) * (updates.ndim - outside.ndim))
+    bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0
+    updates = jnp.where(outside, jnp.asarray(bad, x.dtype), updates)
+    return [x.at[_places(indices, shared)].add(updates, mode="clip")]
+
+
+def _places(indices: jax.Array, shared: int) -> tuple[jax.Array | np.ndarray, ...]:
+    """The index for places `[..., k]`, of which the first `shared` axes are also the array's."""
+    own = np.indices(indices.shape[:-1], sparse=True)[:shared]
+    return (*own, *jnp.moveaxis(indices, -1, 0))
+
+
+def _nowhere(at: Application, x: jax.Array) -> jax.Array:
+    """What is read of an array that has no places."""
+    found = jnp.full((1,), 0, x.dtype).at[jnp.ones(at.results[0].shape, jnp.int32)]
+    return found.get(mode="fill")
