@@ -116,6 +116,7 @@ class MetricsLog:
         """
         self._drain(wait=True)
         self._sink.sync()
+        self._pace.rest()
 
     def close(self) -> None:
         """Write what is left, and let go of the file."""

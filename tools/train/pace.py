@@ -24,17 +24,24 @@ class Pace:
         self._last = clock()
         self._first: float | None = None
         self._paused = 0.0
+        self._resting = False
+        self._skipped = 0
 
     def reach(self, step: int) -> None:
         """The run reached `step`."""
-        now = self._last = self._clock()
+        now = self._clock()
+        if self._resting and self._first is not None:
+            self._paused += now - self._last
+            self._skipped += 1
+        self._resting = False
+        self._last = now
         if self._first is None:
             self._first = now
         at = now - self._paused
         samples = self._samples
         if samples and at - samples[-1][0] < _SAMPLE_SECONDS:
             return
-        samples.append((at, step))
+        samples.append((at, step - self._skipped))
         while len(samples) > _SAMPLES_KEPT and at - samples[0][0] > _SECONDS_KEPT:
             samples.popleft()
 
@@ -45,11 +52,16 @@ class Pace:
             self._paused += now - self._last
         self._last = now
 
+    def rest(self) -> None:
+        """Something else is done until some time in the next step, which is left out."""
+        self._resting = True
+
     def steps_per_second(self, step: int) -> float | None:
         """The rate at which `step`, the last one, was reached; None before there are two."""
         if not self._samples:
             return None
         began, first = self._samples[0]
+        step -= self._skipped
         seconds = self._last - self._paused - began
         return (step - first) / seconds if step > first and seconds > 0 else None
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.figures import number_text, printable
 from sexpgpu.tools.train.record import EVALUATION, TRAIN, Record
@@ -144,19 +146,19 @@ def _draw_panel(axes: Axes, records: Sequence[Record], name: str) -> None:
     """One measure, of training and of evaluations where both have it."""
     training = Series.of(records, TRAIN, name)
     evaluation = Series.of(records, EVALUATION, name)
-    parts = [training.bulk(), evaluation.values]
-    if name == _LEARNING_RATE:
-        _draw_line(axes, training.thinned(), _OTHER)
-    else:
-        smooth = training.smoothed()
-        if smooth is not training:
-            raw = training.thinned()
-            axes.plot(raw.steps, raw.values, color=_TRAINING, alpha=0.2, linewidth=0.6)
-        parts.append(smooth.values)
-        _draw_line(axes, smooth.thinned(), _TRAINING)
-        _draw_line(axes, evaluation, _EVALUATION, points=True)
+    smooth = training if name == _LEARNING_RATE else training.smoothed()
+    if smooth is not training:
+        raw = training.thinned()
+        axes.plot(raw.steps, raw.values, color=_TRAINING, alpha=0.2, linewidth=0.6)
+    _draw_line(axes, smooth.thinned(), _OTHER if name == _LEARNING_RATE else _TRAINING)
+    _draw_line(axes, evaluation, _EVALUATION, points=True)
     _draw_gaps(axes, training, evaluation)
-    _fit(axes, Scale.over(*parts, logarithmic=False if name == _LEARNING_RATE else None))
+    parts = (training.bulk(), smooth.values, evaluation.values)
+    if name in (_LEARNING_RATE, *_RATES):
+        # How much it changes is seen against nothing at all.
+        _fit(axes, Scale.over(*parts, np.zeros(1), logarithmic=False))
+    else:
+        _fit(axes, Scale.over(*parts))
     shown = printable(name.replace("_", " "))
     axes.set_title(shown if len(shown) <= _NAME_MOST else shown[:_NAME_MOST] + "…")
 

@@ -14,6 +14,10 @@ _KEPT = 1024
 """Steps that are remembered: more than a device is ever behind."""
 
 
+FIRST = ("loss", "learning_rate")
+"""What comes before the metrics, wherever values are shown or written."""
+
+
 def is_ready(values: Mapping[str, Any]) -> bool:
     """Whether all can be read without waiting."""
     return all(
@@ -24,8 +28,9 @@ def is_ready(values: Mapping[str, Any]) -> bool:
 
 
 def read(values: Mapping[str, Any]) -> dict[str, Number]:
-    """The values as plain numbers; waits for the device that computes them."""
-    return {name: _number(value) for name, value in values.items()}
+    """The values as plain numbers, the loss first; waits for the device that computes them."""
+    names = dict.fromkeys((*(name for name in FIRST if name in values), *values))
+    return {name: _number(values[name]) for name in names}
 
 
 def _number(value: Any) -> Number:

@@ -76,9 +76,13 @@ def test_records_a_second_are_told_of_training(location: Location) -> None:
         for step in range(1, 4):
             clock.now += 0.5
             log.write(step, "train", {"loss": 1.0})
+        # A checkpoint is written.
+        log.sync()
+        clock.now += 60
+        log.write(4, "train", {"loss": 1.0})
         log.write(3, "evaluation", {"loss": 1.0})
     rates = [record.values.get("records_per_second") for record in read_metrics(location)]
-    assert rates == [None, 64.0, 64.0, None]
+    assert rates == [None, 64.0, 64.0, 64.0, None]
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"step":5,"ki', line(5)[:-1], b"\0" * 500])

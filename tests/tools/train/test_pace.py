@@ -56,3 +56,15 @@ def test_pauses_are_no_steps_but_take_time() -> None:
     assert pace.steps_per_second(101) == pytest.approx(10)
     # A hundred steps take ten seconds, and ten pauses as long again.
     assert pace.seconds_for(100, 101) == pytest.approx(20)
+
+
+def test_a_step_that_something_else_went_before_does_not_count() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.rest()
+    for step in range(1, 101):
+        clock.now += 0.1 if step % 10 else 7
+        pace.reach(step)
+        if step % 10 == 9:
+            pace.rest()
+    assert pace.steps_per_second(100) == pytest.approx(10)

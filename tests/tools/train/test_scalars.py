@@ -12,6 +12,9 @@ from support.later import Later
 def test_scalars_of_every_kind_become_plain_numbers() -> None:
     numbers = read({"a": 1, "b": np.float32(0.5), "c": np.asarray(3, "int64"), "d": np.True_})
     assert numbers == {"a": 1, "b": 0.5, "c": 3, "d": 1}
+    assert list(read({"b": 1, "learning_rate": 2, "a": 3, "loss": 4})) == [
+        *("loss", "learning_rate", "b", "a")
+    ]
     assert [type(number) for number in numbers.values()] == [int, float, int, int]
 
 
