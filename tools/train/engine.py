@@ -11,16 +11,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from sexpgpu.export.graph.types import DType
+from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.language.run import Run
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.language.training import LOSS, Training
 from sexpgpu.export.passes.precision import set_precision
 from sexpgpu.schemas.precision import Precision
+from sexpgpu.tools.train.average import start_averages
 from sexpgpu.tools.train.average import update as update_averages
 from sexpgpu.tools.train.lowering.compute import compute
+from sexpgpu.tools.train.schedule import Schedule
 
 Arrays: TypeAlias = dict[str, jax.Array]
 
@@ -41,95 +44,103 @@ class State(NamedTuple):
     broken: jax.Array
 
 
-class Told(NamedTuple):
-    """What a step tells: its metrics, of which `loss` is one, and whether each guard held."""
+class _Found(NamedTuple):
+    """What the graph gives for a batch."""
 
     metrics: Arrays
+    counters: Arrays
     guards: Arrays
 
 
-Step: TypeAlias = Callable[[State, Arrays, Mapping[str, jax.Array], jax.Array], tuple[State, Told]]
-Evaluation: TypeAlias = Callable[[Arrays, Mapping[str, jax.Array], jax.Array], Arrays]
+class Told(NamedTuple):
+    """What a step tells: its metrics, of which `loss` is the first and `learning_rate` the last,
+    whether each guard held, and whether this step or one before it went wrong."""
+
+    metrics: Arrays
+    guards: Arrays
+    broken: jax.Array
 
 
-def is_trained(parameter: Parameter) -> bool:
-    """Whether a run changes it: floats that are not frozen."""
-    return parameter.type.dtype.is_float and not parameter.frozen
+#: The number of a step, or of a batch of an evaluation, from 0.
+Number: TypeAlias = np.uint32
+Step: TypeAlias = Callable[[State, Arrays, Arrays, Number], tuple[State, Told]]
+Evaluation: TypeAlias = Callable[[Arrays, Arrays, Number], Arrays]
 
 
-def master_dtype(parameter: Parameter) -> DType:
-    """The dtype in which a parameter is trained."""
+def as_master(parameter: Parameter, array: Array) -> Array:
+    """The values in the dtype in which the parameter is trained: f32 for bf16."""
     dtype = parameter.type.dtype
-    return DType.F32 if dtype is DType.BF16 else dtype
+    return array.astype(np.float32) if dtype is DType.BF16 else array
 
 
 def first_state(
     training: Training, parameters: Arrays, optimizer: optax.GradientTransformation, run: Run
 ) -> State:
     """The state before the first step."""
-    averages = {path: jnp.copy(array) for path, array in parameters.items()}
     counters = {
         name: jnp.zeros((), jnp.float64 if _counts(training, name).is_float else jnp.int64)
         for name in training.names("counter")
     }
     return State(
         parameters,
-        averages if run.ema is not None else {},
+        start_averages(parameters) if run.ema is not None else {},
         optimizer.init(parameters),
         counters,
         jnp.zeros((), bool),
     )
 
 
-def make_step(training: Training, run: Run, optimizer: optax.GradientTransformation) -> Step:
+def make_step(
+    training: Training, run: Run, optimizer: optax.GradientTransformation, rate: Schedule
+) -> Step:
     """A function of the state, the parameters that are not trained, a batch of records, and the
     step's number from 0.  The state that it is given is used up.
 
     The records of a step are `run.batch`, `run.accumulate` times, along their first axis.
     """
     graph = set_precision(training.graph, run.precision)
-    seed, batch = run.seed, run.batch
+    batch = run.batch
 
     def objective(
         parameters: Arrays, rest: Arrays, record: Arrays, key: jax.Array
-    ) -> tuple[jax.Array, Told]:
-        weights = {**rest, **_as_declared(training, parameters)}
+    ) -> tuple[jax.Array, _Found]:
+        weights = {**rest, **declared(training, parameters)}
         outputs = compute(graph, record, weights, batch, key)
-        told = Told(
-            {name: _told(outputs[f"metric:{name}"]) for name in training.names("metric")}
-            | {f"counter:{n}": _told(outputs[f"counter:{n}"]) for n in training.names("counter")},
-            {name: outputs[f"guard:{name}"] for name in training.names("guard")},
+        found = _Found(
+            *(
+                {name: _told(outputs[f"{kind}:{name}"]) for name in training.names(kind)}
+                for kind in ("metric", "counter", "guard")
+            )
         )
-        return told.metrics[LOSS], told
+        return found.metrics[LOSS], found
 
     gradient = jax.grad(objective, has_aux=True)
 
     def step(
         state: State, rest: Arrays, records: Mapping[str, jax.Array], number: jax.Array
     ) -> tuple[State, Told]:
-        key = jax.random.fold_in(jax.random.key(seed), number)
         given = {value.name: records[value.name] for value in graph.inputs}
         if run.accumulate == 1:
-            gradients, told = gradient(state.parameters, rest, given, key)
+            key = step_key(run, number)
+            gradients, found = gradient(state.parameters, rest, given, key)
         else:
-            gradients, told = _accumulated(gradient, state.parameters, rest, given, key, run)
+            gradients, found = _accumulated(gradient, state.parameters, rest, given, number, run)
         updates, moved = optimizer.update(gradients, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
         averages = state.averages
         if run.ema is not None:
             averages = update_averages(averages, parameters, run.ema, number)
         sums = {
-            name: total + told.metrics[f"counter:{name}"].astype(total.dtype)
+            name: total + found.counters[name].astype(total.dtype)
             for name, total in state.counters.items()
         }
-        broken = state.broken | ~jnp.isfinite(told.metrics[LOSS])
-        for held in told.guards.values():
+        broken = state.broken | ~jnp.isfinite(found.metrics[LOSS])
+        for held in found.guards.values():
             broken |= ~held
         after = State(parameters, averages, moved, sums, broken)
-        metrics = {n: v for n, v in told.metrics.items() if not n.startswith("counter:")}
-        told = Told(metrics | {f"counter:{n}": s for n, s in sums.items()}, told.guards)
         kept = jax.tree.map(lambda old, new: jnp.where(broken, old, new), state, after)
-        return kept._replace(broken=broken), told
+        metrics = {**found.metrics, **sums, "learning_rate": rate(number)}
+        return kept._replace(broken=broken), Told(metrics, found.guards, broken)
 
     compiled: Step = jax.jit(step, donate_argnums=0)
     return compiled
@@ -143,7 +154,7 @@ def make_evaluation(evaluation: Training, precision: Precision, seed: int) -> Ev
         key = jax.random.fold_in(jax.random.key(seed), number)
         given = {value.name: records[value.name] for value in graph.inputs}
         count = next(iter(records.values())).shape[0]
-        weights = _as_declared(evaluation, {path: parameters[path] for path in graph.weights})
+        weights = declared(evaluation, {path: parameters[path] for path in graph.weights})
         outputs = compute(graph, given, weights, count, key)
         return {name: _told(outputs[f"metric:{name}"]) for name in evaluation.names("metric")}
 
@@ -152,35 +163,41 @@ def make_evaluation(evaluation: Training, precision: Precision, seed: int) -> Ev
 
 
 def _accumulated(
-    gradient: Callable[..., tuple[Arrays, Told]],
+    gradient: Callable[..., tuple[Arrays, _Found]],
     parameters: Arrays,
     rest: Arrays,
     records: Arrays,
-    key: jax.Array,
+    number: jax.Array,
     run: Run,
-) -> tuple[Arrays, Told]:
+) -> tuple[Arrays, _Found]:
     """Gradients and metrics, the means of `run.accumulate` batches; counters are their sums."""
     parts = {
         name: array.reshape(run.accumulate, run.batch, *array.shape[1:])
         for name, array in records.items()
     }
 
-    def one(sums: Arrays, part: tuple[jax.Array, Arrays]) -> tuple[Arrays, Told]:
+    def one(sums: Arrays, part: tuple[jax.Array, Arrays]) -> tuple[Arrays, _Found]:
         index, given = part
-        gradients, told = gradient(parameters, rest, given, jax.random.fold_in(key, index))
-        return jax.tree.map(jnp.add, sums, gradients), told
+        gradients, found = gradient(parameters, rest, given, step_key(run, number, index))
+        return jax.tree.map(jnp.add, sums, gradients), found
 
     start = jax.tree.map(jnp.zeros_like, parameters)
-    sums, told = jax.lax.scan(one, start, (jnp.arange(run.accumulate), parts))
+    sums, found = jax.lax.scan(one, start, (jnp.arange(run.accumulate), parts))
     gradients = jax.tree.map(lambda total: total / run.accumulate, sums)
-    metrics = {
-        name: values.sum(0) if name.startswith("counter:") else values.mean(0)
-        for name, values in told.metrics.items()
-    }
-    return gradients, Told(metrics, {name: held.all() for name, held in told.guards.items()})
+    return gradients, _Found(
+        {name: values.mean(0) for name, values in found.metrics.items()},
+        {name: values.sum(0) for name, values in found.counters.items()},
+        {name: held.all() for name, held in found.guards.items()},
+    )
 
 
-def _as_declared(training: Training, parameters: Arrays) -> Arrays:
+def step_key(run: Run, number: int | jax.Array, part: int | jax.Array = 0) -> jax.Array:
+    """What the random numbers of a step start from, or of one of its batches."""
+    key = jax.random.fold_in(jax.random.key(run.seed), number)
+    return jax.random.fold_in(key, part) if run.accumulate > 1 else key
+
+
+def declared(training: Training, parameters: Arrays) -> Arrays:
     """The parameters that the graph reads, in the dtypes that the program gave them."""
     return {
         path: parameters[path].astype(value.type.dtype.numpy)

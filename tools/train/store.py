@@ -18,7 +18,6 @@ from sexpgpu.export.graph.document import write_model
 from sexpgpu.export.language.alone import Alone
 from sexpgpu.export.language.program import Program
 from sexpgpu.export.language.recording import moved_lines, producer, record, record_model
-from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.storage.checkpoint import (
     StoredCheckpoint,
     list_steps,
@@ -32,7 +31,7 @@ from sexpgpu.schemas import checkpoint as schema
 from sexpgpu.schemas.checkpoint import AVERAGES, OPTIMIZER
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.tensor_file import Array, MappedTensors
-from sexpgpu.tools.train.engine import Arrays, State, master_dtype
+from sexpgpu.tools.train.engine import Arrays, State
 from sexpgpu.tools.train.state import flatten_state, restore_state
 
 _DATA = "data"
@@ -194,16 +193,6 @@ class RunStore:
         if keep is not None:
             for old in list_steps(self.location)[keep:]:
                 remove_step(old)
-
-
-def parameter_shape(parameter: Parameter) -> list[int]:
-    """The shape as whole numbers."""
-    return [d for d in parameter.type.shape if isinstance(d, int)]
-
-
-def as_master(parameter: Parameter, array: Array) -> Array:
-    """The values in the dtype in which the parameter is trained."""
-    return array.astype(master_dtype(parameter).numpy, copy=False)
 
 
 def _resumed(state: State) -> dict[str, Any]:
