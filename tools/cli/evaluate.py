@@ -65,7 +65,7 @@ def _data(found: Evaluated) -> dict[str, object]:
 
 def _lines(found: Evaluated) -> list[str]:
     lines = [
-        f"evaluation: {found.checkpoint}, its {found.weights} weights",
+        f"evaluation: {found.checkpoint}, its {found.weights}",
         f"  {found.records:,} records of {found.data}",
     ]
     columns = list(found.metrics)

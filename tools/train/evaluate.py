@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sexpgpu.export.language.recording import recompile
-from sexpgpu.export.language.training import trace_evaluation
+from sexpgpu.export.language.training import LOSS, trace_evaluation
 from sexpgpu.export.storage.checkpoint import open_checkpoint
 from sexpgpu.schemas.checkpoint import AVERAGES
 from sexpgpu.schemas.errors import SexpgpuError
@@ -45,7 +45,8 @@ def evaluate(
     for count, metrics in found:
         for name, value in metrics.items():
             sums[name] += count / total * float(value)
-    return sums
+    # JAX sorts names; the loss comes first.
+    return {name: sums[name] for name in sorted(sums, key=lambda name: name != LOSS)}
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def evaluate_checkpoint(
     return Evaluated(
         str(stored.location),
         stored.document.step,
-        "averages" if averaged else "trained",
-        loader.show_value(),
+        "averages" if averaged else "trained weights",
+        loader.file or loader.kind,
         counted,
         dict(found),
     )

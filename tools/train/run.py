@@ -34,6 +34,7 @@ from sexpgpu.tools.train.optimizer import make_optimizer
 from sexpgpu.tools.train.plan import Plan, first_value
 from sexpgpu.tools.train.progress import Progress, open_progress
 from sexpgpu.tools.train.schedule import make_schedule
+from sexpgpu.tools.train.scalars import read
 from sexpgpu.tools.train.store import RunStore
 from sexpgpu.tools.train.watch import Taken, Watch
 
@@ -253,6 +254,6 @@ class TrainingRun:
         return error
 
     def _outcome(self, step: int) -> Outcome:
-        metrics = {name: float(value) for name, value in self._last.items()}
+        metrics = {name: float(value) for name, value in read(self._last).items()}
         evaluation = self._evaluated if self._evaluated_at == step else {}
         return Outcome(self._place, step, metrics, evaluation)
