@@ -86,7 +86,7 @@ def evaluate_checkpoint(
     parameters = {
         name: jnp.asarray(weights.array(name)) for name in evaluation.graph.weights
     }
-    found = {
+    found: dict[str, dict[str, float]] = {
         precision: evaluate(
             make_evaluation(evaluation, precision, run.seed),
             parameters,
@@ -106,5 +106,5 @@ def evaluate_checkpoint(
         "averages" if averaged else "trained weights",
         loader.file or loader.kind,
         counted,
-        dict(found),
+        found,
     )
