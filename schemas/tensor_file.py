@@ -46,8 +46,8 @@ PIECE = 16 << 20
 class MappedTensors:
     """The tensors of a safetensors file, mapped: a tensor's pages are read when it is used.
 
-    `header` says where each stands.  Arrays that `tensor` gave keep the mapping alive, and when one
-    is gone, so are its pages from this process's memory.
+    `header` says where each stands, `status` which file it was.  Arrays that `tensor` gave keep the
+    mapping alive, and when one is gone, so are its pages from this process's memory.
     Raises E-TENSORS-001 for a damaged file and E-FILE-001 for one that cannot be read.
     """
 
@@ -55,7 +55,8 @@ class MappedTensors:
         self.path = Path(path)
         try:
             with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                self.status = os.fstat(file.fileno())
+                size = self.status.st_size
                 self.header = read_header_from(file, size, str(path))
                 self._bytes = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:

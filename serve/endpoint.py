@@ -8,7 +8,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sexpgpu.schemas.errors import SexpgpuError
@@ -33,28 +33,37 @@ class Endpoint:
         Raises what `check_path` raises, E-SERVE-003 where the socket cannot be made.
         """
         sock = socket.socket(socket.AF_UNIX)
-        # Made under another name and renamed: nobody finds a socket that does not listen yet.
-        beside = self.path.with_name(f".{os.getpid()}.sock")
-        if len(os.fsencode(beside)) > _PATH_LIMIT:
-            beside = self.path
         try:
-            with _locked(self.path.absolute().parent):
+            with _locked(self.path.absolute().parent) as alone:
                 check_path(self.path)
-                # A process of this number may have been killed before it renamed its own.
-                beside.unlink(missing_ok=True)
-                sock.bind(str(beside))
-                os.chmod(beside, self.mode)
-                sock.listen(_BACKLOG)
-                if beside != self.path:
-                    os.rename(beside, self.path)
+                self._bind(sock, alone)
                 self._identity = _identity(self.path)
         except OSError as error:
             sock.close()
-            if beside != self.path:
-                beside.unlink(missing_ok=True)
             raise _cannot(self.path, error.strerror or str(error)) from None
         sock.setblocking(False)
         return sock
+
+    def _bind(self, sock: socket.socket, alone: bool) -> None:
+        """Made under another name and renamed: nobody finds a socket that does not listen yet.
+
+        It is the same name each time, `alone` to use it, so that what a process leaves there that
+        is killed in between goes with the next.
+        """
+        beside = self.path.with_name(f".{self.path.name}.{'new' if alone else os.getpid()}")
+        if len(os.fsencode(beside)) > _PATH_LIMIT:
+            beside = self.path
+        _unlink_socket(beside)
+        try:
+            sock.bind(str(beside))
+            os.chmod(beside, self.mode)
+            sock.listen(_BACKLOG)
+            if beside != self.path:
+                os.rename(beside, self.path)
+        except OSError:
+            if beside != self.path:
+                _unlink_socket(beside)
+            raise
 
     def remove(self) -> None:
         """Removes the socket, unless another has taken its place."""
@@ -69,12 +78,15 @@ def check_path(path: Path) -> None:
     """Whether a socket may be made here.
 
     Raises E-SERVE-001 where another process serves, E-SERVE-002 where the path holds anything but
-    a socket, E-SERVE-003 where it is too long or its folder is missing.
+    a socket, E-SERVE-003 where it is too long, or its folder is missing or cannot be written.
     """
     if len(os.fsencode(path)) > _PATH_LIMIT:
         raise _cannot(path, f"a socket's path has at most {_PATH_LIMIT} bytes")
-    if not path.absolute().parent.is_dir():
+    folder = path.absolute().parent
+    if not os.path.isdir(folder):
         raise _cannot(path, "its folder does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _cannot(path, "its folder cannot be written")
     try:
         kind = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -108,6 +120,13 @@ def _answers(path: Path) -> bool:
         return True
 
 
+def _unlink_socket(path: Path) -> None:
+    """Removes what nobody serves; anything but a socket stays."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            path.unlink()
+
+
 def _identity(path: Path) -> tuple[int, int, int]:
     """What tells this socket from one that was made here later: an inode's number is used again."""
     found = os.lstat(path)
@@ -115,18 +134,22 @@ def _identity(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time looks and binds in a folder; whoever keeps it locked is not obeyed."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """One process at a time looks and binds in a folder; whoever keeps it locked is not obeyed.
+
+    Says whether it is this one alone.
+    """
+    alone = False
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end = time.monotonic() + _LOCK_SECONDS
-        while time.monotonic() < end:
+        while not alone and time.monotonic() < end:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                alone = True
             except BlockingIOError:
                 time.sleep(0.01)
-        yield
+        yield alone
     finally:
         os.close(descriptor)
 

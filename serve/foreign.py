@@ -7,6 +7,7 @@ proved here but probed, like the bits of every batch size.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from onnx import TensorProto
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.serve.hosted import Hosted, Limits, Shaping
+from sexpgpu.serve.external import name_targets
+from sexpgpu.serve.hosted import Hosted, Limits, Shaping, check_name, file_version, unreadable
 from sexpgpu.serve.observation import Value, observe_outputs
 from sexpgpu.serve.rewriting import add_at, bodies, move_batch, prune, round_products
 
@@ -33,7 +35,9 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
     Raises E-ONNX-002 where it cannot be read, E-SERVE-004 where it cannot be served: strings or
     sequences, free dimensions that are not fixed; E-EXPORT-002 for an output that it has not.
     """
-    model = _read(path)
+    check_name(path.resolve())
+    model, version = _read(path)
+    folder = name_targets(model, path)
     changed = False
     if shaping.outputs:
         prune(model, shaping.outputs)
@@ -64,7 +68,7 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
     given = [_describe(value, batch) for value in outputs]
     if any(isinstance(d, str) and d != batch for value in given for d in value.dimensions):
         source = model.SerializeToString() if changed else path
-        given = observe_outputs(source, path.absolute().parent, taken, given)
+        given = observe_outputs(source, folder, taken, given)
     obstacle = _obstacle(taken, given, batch)
     layouts = {}
     if not obstacle:
@@ -84,15 +88,21 @@ def open_onnx(path: Path, shaping: Shaping) -> Hosted:
         slug=path.stem,
         precision=shaping.precision or "f32",
         layouts=layouts,
-        folder=str(path.absolute().parent),
+        folder=folder if changed else "",
         doubtful=_is_doubtful(model.graph),
+        files={os.path.abspath(path): version},
     )
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def _read(path: Path) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """What the file holds, and which file it was."""
     try:
-        model = onnx.load_model(str(path), load_external_data=False)
-    except (DecodeError, ValueError, OSError) as error:
+        with open(path, "rb") as file:
+            version = file_version(os.fstat(file.fileno()))
+            model = onnx.load_model(file, load_external_data=False)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (DecodeError, ValueError) as error:
         raise SexpgpuError(
             "E-ONNX-002",
             "the file is not ONNX, or it is truncated",
@@ -101,7 +111,7 @@ def _read(path: Path) -> onnx.ModelProto:
         ) from None
     if not model.HasField("graph") or not model.graph.output:
         raise SexpgpuError("E-ONNX-002", "the file holds no ONNX graph", place=str(path))
-    return model
+    return model, version
 
 
 def _fix_dimensions(

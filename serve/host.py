@@ -48,6 +48,7 @@ def load_operand(
     chosen = choose_device(device)
     hosted = open_operand(operand, shaping)
     session = open_session(hosted, chosen, threads)
+    hosted.check_unchanged()
     limit = 1 if hosted.obstacle else batch
     # Where threads part a tensor depends on its size, and so do the tails of vectors.
     hosted.doubtful = hosted.doubtful or threads > 1

@@ -36,10 +36,11 @@ class Value:
 
 
 def observe_outputs(
-    model: bytes | Path, folder: Path, inputs: Sequence[Value], outputs: Sequence[Value]
+    model: bytes | Path, folder: str, inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> list[Value]:
     """The outputs with their sizes for one record, and the axis that grows with the records.
 
+    `folder` is where the files of weights are, where the model comes as bytes.
     Raises E-SERVE-004 where the file does not run on zeros, or a shape depends on values.
     """
     run = _Runner(model, folder, inputs, outputs)
@@ -101,7 +102,7 @@ class _Runner:
     def __init__(
         self,
         model: bytes | Path,
-        folder: Path,
+        folder: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
     ) -> None:
@@ -111,9 +112,10 @@ class _Runner:
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(folder)
-        )
+        if isinstance(model, bytes):
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", folder
+            )
         self._inputs = inputs
         self._names = [value.name for value in outputs]
         try:

@@ -15,14 +15,14 @@ import msgspec
 
 from sexpgpu.schemas.exported import MODEL, WEIGHTS
 from sexpgpu.schemas.tensor_file import Array, MappedTensors
-from sexpgpu.serve.hosted import Hosted, Shaping
+from sexpgpu.serve.hosted import Hosted, Shaping, check_name, file_version, unreadable
 from sexpgpu.serve.kept import Kept
 
 #: Packages whose code decides what a model is lowered to.
 _PACKAGES = ("sexpgpu.export", "sexpgpu.schemas", "sexpgpu.serve")
 
 #: A hosted model without what is found anew: where it is, and the values of its weights.
-_FOUND = ("place", "weights", "identity")
+_FOUND = ("place", "weights", "identity", "files")
 _KEPT = [field.name for field in msgspec.structs.fields(Hosted) if field.name not in _FOUND]
 _TYPES = {**get_type_hints(Hosted), "model": bytes}
 _Entry: Any = msgspec.defstruct("_Entry", [(name, _TYPES[name]) for name in _KEPT])
@@ -34,7 +34,12 @@ def open_export(path: Path, shaping: Shaping) -> Hosted:
     Raises what reading it raises, E-CKPT-003 where it lacks a weight, and E-EXPORT-002 and -003
     where it cannot be shaped so.
     """
-    document = (path / MODEL).read_bytes()
+    try:
+        with open(path / MODEL, "rb") as file:
+            document = file.read()
+            seen = {os.path.abspath(path / MODEL): file_version(os.fstat(file.fileno()))}
+    except OSError as error:
+        raise unreadable(path / MODEL, error) from None
     tensors = MappedTensors(path / WEIGHTS)
 
     def lower() -> Hosted:
@@ -42,7 +47,9 @@ def open_export(path: Path, shaping: Shaping) -> Hosted:
 
         return host_export(path, document, tensors, shaping)
 
-    return _prepared(str(path), [document], [tensors], tensors.tensor, shaping, lower)
+    hosted = _prepared(str(path), [document], [tensors], tensors.tensor, shaping, lower)
+    hosted.files |= seen
+    return hosted
 
 
 def open_stored(where: str, shaping: Shaping) -> Hosted:
@@ -78,21 +85,25 @@ def _prepared(
     """What was kept, its weights that ONNX Runtime does not read by itself read now; else lowered
     and kept."""
     facts = [place, str(shaping), *_fingerprint()]
-    versions = []
+    statuses = []
+    seen = {}
     for file in files:
-        found = file.path.stat()
-        facts.append(f"{file.path.resolve()} {list(file.header.tensors.values())}")
-        versions.append(f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}")
+        path = file.path.resolve()
+        check_name(path)
+        facts.append(f"{path} {list(file.header.tensors.values())}")
+        seen[str(path)] = file_version(file.status)
+        statuses.append(f"{file_version(file.status)} {file.status.st_ctime_ns}")
     made_from = b"\n".join([*documents, *(fact.encode() for fact in facts)])
-    identity = made_from + "\n".join(versions).encode()
+    identity = made_from + "\n".join(statuses).encode()
     kept = Kept("hosted", made_from)
     entry = _entry(kept.read())
     if entry is not None:
         values = {name: getattr(entry, name) for name in _KEPT}
         weights = {name: read(path) for name, path in entry.weight_paths.items()}
-        return Hosted(place=place, weights=weights, identity=identity, **values)
+        return Hosted(place=place, weights=weights, identity=identity, files=seen, **values)
     hosted = lower()
     hosted.identity = identity
+    hosted.files = seen
     kept.write(msgspec.msgpack.encode({name: getattr(hosted, name) for name in _KEPT}))
     return hosted
 
@@ -127,4 +138,5 @@ def _files(folder: str) -> Iterator[str]:
 
 def _version(path: str) -> str:
     found = os.stat(path)
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
+    # Whoever unpacks packages may give all files one time of change; the system notes its own.
+    return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"

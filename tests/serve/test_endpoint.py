@@ -16,6 +16,7 @@ import pytest
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve.endpoint import Endpoint
 from sexpgpu.tools import cli
+from support.permissions import needs_permissions, obey_permissions
 from support.serving import serve_process, start, write_onnx
 
 
@@ -117,6 +118,31 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     error = refusal(Path("/proc/self/s"))
     assert error.code == "E-SERVE-003"
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_permissions
+def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_loaded(
+    model: Path, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o555)
+    process = start("serve", str(model), "--socket", str(tmp_path / "s"), before=obey_permissions)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert errors == (
+        f"error[E-SERVE-003]: no socket can be made at {tmp_path}/s\n"
+        " = came: its folder cannot be written\n"
+    )
+
+
+def test_what_a_killed_process_left_half_made_is_replaced(tmp_path: Path) -> None:
+    stale(tmp_path / ".s.new")
+    place = Endpoint(tmp_path / "s", 0o600)
+    with place.listen():
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    place.remove()
+    (tmp_path / ".s.new").write_text("precious")
+    assert refusal(tmp_path / "s").came == "Address already in use"
+    assert (tmp_path / ".s.new").read_text() == "precious"
 
 
 def test_the_longest_path(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,15 +213,29 @@ class Process:
         return self.process.returncode, errors
 
 
-def start(*arguments: str, keep: Sequence[int] = ()) -> subprocess.Popen[str]:
-    """The command, with signals as a shell would leave them; those in `keep` as they are here."""
+def start(
+    *arguments: str,
+    keep: Sequence[int] = (),
+    before: Callable[[], object] = lambda: None,
+    **changes: Any,
+) -> subprocess.Popen[str]:
+    """The command, with signals as a shell would leave them; those in `keep` as they are here.
+
+    `before` is called in the new process, and `changes` are to how it is opened.
+    """
     numbers = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM} - set(keep)
+
+    def prepare() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        before()
+
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [sys.executable, "-m", "sexpgpu.tools.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers],
+        preexec_fn=prepare,
+        **streams | changes,
     )
 
 
