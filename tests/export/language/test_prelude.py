@@ -293,6 +293,26 @@ def test_self_attention_with_a_mask_of_pairs() -> None:
     layer.is_close_to(attend(layer, 2, 2, layer.inputs[1][:, 0] | np.eye(5, dtype=bool)))
 
 
+@pytest.mark.parametrize(
+    ("layer", "last"), [("(mlp 4 8 4 {})", "m.down.w"), ("(self-attention 4 2 {})", "m.out.w")]
+)
+def test_initializers(layer: str, last: str) -> None:
+    """`:init` is that of every matrix, `:out-init` that of the last."""
+
+    def values(keywords: str) -> dict[str, set[float]]:
+        _, weights = traced(
+            f"(def record (fields :x (list f32 5 4)))\n"
+            f"(defmodel net () (parts m {layer.format(keywords)}) (apply (x) (m x)))\n"
+            "(def model (net))"
+        )
+        return {path: set(array.ravel()) for path, array in weights.items() if array.ndim == 2}
+
+    assert set.union(*values(":init (constant 2)").values()) == {2}
+    found = values(":init (constant 2) :out-init (constant 3)")
+    assert found.pop(last) == {3}
+    assert set.union(*found.values()) == {2}
+
+
 def test_self_attention_refuses_a_width_that_its_heads_do_not_divide() -> None:
     error = program_error("(def x (self-attention 8 3))", "E-ASSERT-001")
     assert error.message == "a width of 8 cannot be divided among 3 heads"
