@@ -32,6 +32,9 @@ def take_along(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Arr
     axis = at.attributes["axis"] % x.ndim
     if x.shape[axis] == 0:
         return [_nowhere(at, x)]
+    if indices.dtype == jnp.int64:
+        # JAX narrows indices to i32 where the axis is short; none may come into range by that.
+        indices = jnp.clip(indices, -x.shape[axis] - 1, x.shape[axis])
     found = jnp.take_along_axis(x, indices, axis, mode="fill", wrap_negative_indices=True)
     return [found]
 

@@ -1,4 +1,7 @@
-"""The order of elements along an axis, as `comparable` of the operations defines it."""
+"""The order of elements along an axis, as `comparable` of the operations defines it.
+
+Where XLA flushes them, as on the CPU, subnormal numbers are equal to 0.
+"""
 
 from __future__ import annotations
 

@@ -11,20 +11,30 @@ import jax.numpy as jnp
 from jax import lax
 
 from sexpgpu.export.operations.rules import normalize_axes
+from sexpgpu.tools.train.lowering.arithmetic import absolute
 from sexpgpu.tools.train.lowering.rule import Application, Rule, rule
+from sexpgpu.tools.train.lowering.shielding import shielded
 
 #: Of an array and the axes to reduce, the reduced array with the axes kept.
 Reducer: TypeAlias = Callable[[jax.Array, tuple[int, ...], Application], jax.Array]
 
 
-def reduction(name: str) -> Callable[[Reducer], Rule]:
-    """Makes the function the rule of a reduction."""
+def reduction(name: str, *, curved: bool = False) -> Callable[[Reducer], Rule]:
+    """Makes the function the rule of a reduction; a `curved` one, whose slope depends on where it
+    is, has no gradient where 0 comes back.
+    """
 
     def put(reducer: Reducer) -> Rule:
         def reduced(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
             x = jnp.asarray(inputs[0])
             axes = normalize_axes(name, at.attributes["axis"], x.ndim)
-            return [jnp.reshape(reducer(x, axes, at), at.results[0].shape)]
+
+            def function(x: jax.Array) -> jax.Array:
+                return reducer(x, axes, at)
+
+            is_float = jnp.issubdtype(x.dtype, jnp.floating)
+            found = (shielded(function) if curved and is_float else function)(x)
+            return [jnp.reshape(found, at.results[0].shape)]
 
         return rule(name)(reduced)
 
@@ -41,19 +51,19 @@ def mean(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     return jnp.mean(x, axes, keepdims=True)
 
 
-@reduction("prod")
+@reduction("prod", curved=True)
 def prod(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     # Its derivative is a tree of products, which does not divide: zeros do no harm.
     return jnp.prod(x, axes, x.dtype, keepdims=True)
 
 
-@reduction("max")
+@reduction("max", curved=True)
 def max_(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     """Elements that are the largest together share the gradient equally."""
     return jnp.max(x, axes, keepdims=True)
 
 
-@reduction("min")
+@reduction("min", curved=True)
 def min_(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     """Elements that are the smallest together share the gradient equally."""
     return jnp.min(x, axes, keepdims=True)
@@ -69,7 +79,7 @@ def all_(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     return jnp.all(x, axes, keepdims=True)
 
 
-@reduction("variance")
+@reduction("variance", curved=True)
 def variance(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     distance = x - jnp.mean(x, axes, keepdims=True)
     total = jnp.sum(distance * distance, axes, keepdims=True)
@@ -78,7 +88,7 @@ def variance(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     return total / jnp.asarray(max(count - at.attributes["correction"], 0), x.dtype)
 
 
-@reduction("logsumexp")
+@reduction("logsumexp", curved=True)
 def logsumexp(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
     """The gradient is the softmax; where all is -inf, it is 0."""
     largest = jnp.max(x, axes, keepdims=True, initial=-jnp.inf)
@@ -89,16 +99,14 @@ def logsumexp(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array
     return jnp.where(nothing, -jnp.inf, jnp.log(jnp.where(nothing, 1, total))) + shift
 
 
-@reduction("norm")
+@reduction("norm", curved=True)
 def norm(x: jax.Array, axes: tuple[int, ...], at: Application) -> jax.Array:
-    """The gradient of order 2 at 0, where the norm has a tip, is 0; so is that of order 1 along an
-    element that is 0.  Of order inf, the elements of largest size share it.
+    """The gradient of order 2 at 0, where the norm has a tip, is 0; so is that of the other orders
+    along an element that is 0.  Of order inf, the elements of largest size share it.
     """
     order = at.attributes["order"]
-    if order == math.inf:
-        return jnp.max(jnp.abs(x), axes, keepdims=True)
-    if order == 1:
-        return jnp.sum(jnp.abs(x), axes, keepdims=True)
+    if order != 2:
+        return (jnp.sum if order == 1 else jnp.max)(absolute(x), axes, keepdims=True)
     total = jnp.sum(x * x, axes, keepdims=True)
     nothing = total == 0
     return jnp.where(nothing, 0, jnp.sqrt(jnp.where(nothing, 1, total)))

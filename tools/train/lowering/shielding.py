@@ -17,7 +17,8 @@ import jax.numpy as jnp
 def shielded(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """The function, of float arrays element by element, with 0 as its gradient where 0 comes back.
 
-    Operands have one shape.  There is no forward mode of differentiation.
+    Operands have one shape; so has the result, or 1 where it is reduced.  There is no forward mode
+    of differentiation.
     """
 
     @jax.custom_vjp
