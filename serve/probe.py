@@ -105,6 +105,8 @@ def probe(engine: Engine, seconds: float = BUDGET) -> Plan:
         good = [size for size in good if size == 1 or trial.same(size, _SUSPICION * batches[size])]
     if len(good) > 1:
         return Plan(good[-1], _fill(good), False, refused, "", _part(good, trial.fastest))
+    # Alone it has run often by now: the least that it took is what it takes.
+    lone = trial.fastest[1]
     for size in reversed(refused):
         taken = trial.seconds(size)
         pays = taken <= _PADDING_COST * lone and size * lone >= _GAIN * taken
