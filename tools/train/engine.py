@@ -33,8 +33,9 @@ class State(NamedTuple):
 
     `parameters` are those that are trained, by path, f32 where the program says bf16: they are
     rounded where they are used.  `averages` are empty without `:ema`.  `broken` becomes true at the
-    first step whose loss is not finite or whose guard does not hold; from there on nothing changes,
-    so that what was wrong can be looked into.
+    first step whose loss is not finite or whose guard does not hold; from there on the parameters
+    stay as they were, so that what was wrong can be looked into.  The rest of the state is of no
+    use then: to keep it as well would take a copy of the optimizer's at every step.
     """
 
     parameters: Arrays
@@ -126,7 +127,14 @@ def make_step(
         else:
             gradients, found = _accumulated(gradient, state.parameters, rest, given, number, run)
         updates, moved = optimizer.update(gradients, state.optimizer, state.parameters)
-        parameters = optax.apply_updates(state.parameters, updates)
+        broken = state.broken | ~jnp.isfinite(found.metrics[LOSS])
+        for held in found.guards.values():
+            broken |= ~held
+        parameters = jax.tree.map(
+            lambda old, new: jnp.where(broken, old, new),
+            state.parameters,
+            optax.apply_updates(state.parameters, updates),
+        )
         averages = state.averages
         if run.ema is not None:
             averages = update_averages(averages, parameters, run.ema, number)
@@ -134,13 +142,9 @@ def make_step(
             name: total + found.counters[name].astype(total.dtype)
             for name, total in state.counters.items()
         }
-        broken = state.broken | ~jnp.isfinite(found.metrics[LOSS])
-        for held in found.guards.values():
-            broken |= ~held
         after = State(parameters, averages, moved, sums, broken)
-        kept = jax.tree.map(lambda old, new: jnp.where(broken, old, new), state, after)
         metrics = {**found.metrics, **sums, "learning_rate": rate(number)}
-        return kept._replace(broken=broken), Told(metrics, found.guards, broken)
+        return after, Told(metrics, found.guards, broken)
 
     compiled: Step = jax.jit(step, donate_argnums=0)
     return compiled
