@@ -206,5 +206,5 @@ def _other_program(program: Program, place: str, what: str, differences: list[st
         f"the checkpoint's {what} are not those of {program.path}",
         place=place,
         notes=shown,
-        help="export it with the file that its run was compiled from",
+        help="name the file that its run was compiled from",
     )

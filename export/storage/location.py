@@ -167,7 +167,7 @@ class Location:
         try:
             yield
         except Exception as error:
-            raise _unreachable(self.text, error) from None
+            raise _unreachable(self.text, error, "written") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +247,11 @@ def _not_installed(text: str, scheme: str, error: ImportError) -> SexpgpuError:
     )
 
 
-def _unreachable(text: str, error: Exception) -> SexpgpuError:
+def _unreachable(text: str, error: Exception, done: str = "reached") -> SexpgpuError:
     reason = error.strerror if isinstance(error, OSError) else None
     return SexpgpuError(
         "E-LOC-002",
-        "the location cannot be reached",
+        f"the location cannot be {done}",
         place=text,
         came=reason or str(error) or type(error).__name__,
     )

@@ -51,9 +51,11 @@ def command(
     A run goes on from the newest checkpoint of its location where that is its own.
     """
     if resume and fresh:
-        raise SexpgpuError(
-            "E-USAGE-001", "--resume and --fresh are one or the other", exit_code=2
-        )
+        raise SexpgpuError("E-USAGE-001", "--resume and --fresh are one or the other", exit_code=2)
+    if plot is not None:
+        from sexpgpu.tools.train.plot import check_picture
+
+        check_picture(plot)
     from sexpgpu.tools.train.device import choose_device
 
     platform = choose_device(device)
@@ -118,7 +120,7 @@ def _plain(values: object) -> dict[str, object]:
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """The signals that came: the first asks for an end with a checkpoint, the second ends at once."""
+    """The signals that came: the first asks for an end with a checkpoint, the second is one."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:

@@ -24,12 +24,14 @@ def choose_device(wanted: str) -> str:
     if wanted != "auto":
         jax.config.update("jax_platforms", wanted)
     try:
-        platform: str = jax.devices()[0].platform
-    except RuntimeError as error:
+        # By its name, for where JAX runs already, the setting comes too late.
+        platform: str = jax.devices(None if wanted == "auto" else wanted)[0].platform
+    # It asserts that it has found one.
+    except (RuntimeError, AssertionError) as error:
         raise SexpgpuError(
             "E-DEVICE-001",
-            "JAX cannot run on CUDA here",
-            came=str(error).split("\n")[0],
+            f"JAX cannot run on {'CUDA' if wanted == 'cuda' else wanted} here",
+            came=str(error).split("\n")[0] or "it has found no such device",
             help="pip install 'jax[cuda12]', or --device cpu",
         ) from None
     return "cuda" if platform == "gpu" else platform

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
+import os
 import secrets
 import warnings
 from collections.abc import Iterable, Sequence
@@ -62,18 +64,36 @@ def plot_metrics(records: Sequence[Record], path: Path | str) -> None:
         import matplotlib as mpl
         import matplotlib.style
     except ImportError as error:
-        raise SexpgpuError(
-            "E-RUN-008",
-            "matplotlib, which draws the metrics, is not installed",
-            came=str(error),
-            help="pip install 'sexpgpu[train]'",
-        ) from None
+        raise _not_installed(str(error)) from None
     picture = io.BytesIO()
     # Neither the user's own settings, nor names in scripts that the font has not, change anything.
     with mpl.style.context(["default", _STYLE]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _draw(records).savefig(picture, format="png", metadata={"Software": None})
     _write(Path(path), picture.getvalue())
+
+
+def check_picture(path: Path) -> None:
+    """Raises, before the hours that a run takes, what `plot_metrics` would raise after them."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise _not_installed(None)
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise SexpgpuError(
+            "E-FILE-001",
+            "the picture of the metrics cannot be written there",
+            place=str(path),
+            came="a directory" if path.is_dir() else None,
+            expected="a file in a directory that is there and may be written to",
+        )
+
+
+def _not_installed(came: str | None) -> SexpgpuError:
+    return SexpgpuError(
+        "E-RUN-008",
+        "matplotlib, which draws the metrics, is not installed",
+        came=came,
+        help="pip install 'sexpgpu[train]'",
+    )
 
 
 def _draw(records: Sequence[Record]) -> Figure:

@@ -33,8 +33,8 @@ from sexpgpu.tools.train.metrics import MetricsLog
 from sexpgpu.tools.train.optimizer import make_optimizer
 from sexpgpu.tools.train.plan import Plan, first_value
 from sexpgpu.tools.train.progress import Progress, open_progress
-from sexpgpu.tools.train.schedule import make_schedule
 from sexpgpu.tools.train.scalars import read
+from sexpgpu.tools.train.schedule import make_schedule
 from sexpgpu.tools.train.store import RunStore
 from sexpgpu.tools.train.watch import Taken, Watch
 
@@ -89,7 +89,9 @@ class TrainingRun:
             self._rest = {path: first_value(p, run.seed) for path, p in plan.rest.items()}
             state, start = self._begin(store, mode)
             progress = stack.enter_context(self._open_progress(start))
-            if start:
+            if start >= run.steps:
+                progress.note(f"all {run.steps} steps were taken before: {self._place}")
+            elif start:
                 progress.note(f"going on after step {start}: {self._place}")
             log = MetricsLog.open(
                 self._location, start, records_per_step=run.batch * run.accumulate
@@ -102,10 +104,9 @@ class TrainingRun:
 
     def _begin(self, store: RunStore, mode: Mode) -> tuple[State, int]:
         """The state to go on from, and its step."""
-        stored = store.newest()
-        if stored is not None and mode == "fresh":
+        if mode == "fresh":
             store.begin_anew()
-            stored = None
+        stored = None if mode == "fresh" else store.newest()
         if stored is None and mode == "resume":
             raise SexpgpuError(
                 "E-CKPT-001",

@@ -148,17 +148,22 @@ class RunStore:
         averages = {path: np.asarray(array) for path, array in state.averages.items()}
         target = self.location / step_name(step)
         values = trained | {path: rest[path] for path in stored if path not in trained}
-        with self._free(target) as location:
-            save_checkpoint(
-                location,
-                document,
-                TensorSet([*stored.values()], values.__getitem__),
-                averages=TensorSet([stored[path] for path in averages], averages.__getitem__)
-                if averages
-                else None,
-                optimizer=TensorSet.of({_DATA: self._data, **flatten_state(_resumed(state))}),
-                model=self._model(document, target),
-            )
+        try:
+            with self._free(target) as location:
+                save_checkpoint(
+                    location,
+                    document,
+                    TensorSet([*stored.values()], values.__getitem__),
+                    averages=TensorSet([stored[path] for path in averages], averages.__getitem__)
+                    if averages
+                    else None,
+                    optimizer=TensorSet.of({_DATA: self._data, **flatten_state(_resumed(state))}),
+                    model=self._model(document, target),
+                )
+        except SexpgpuError:
+            # Where the disk is full, what was written of it only stands in the way.
+            remove_leftovers(self.location)
+            raise
         self._tidy(target)
         return target
 
@@ -209,7 +214,15 @@ def _lock(location: Location) -> int | None:
     if not location.is_local:
         return None
     location.make_directory()
-    handle = os.open(location.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(location.path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise SexpgpuError(
+            "E-LOC-002",
+            "the location cannot be read",
+            place=str(location),
+            came=error.strerror or str(error),
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
