@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -35,10 +34,18 @@ def test_every_operation_has_a_rule() -> None:
     assert all_rules().keys() == all_operations().keys()
 
 
-def in_jax(node: Node, arrays: list[Array], records: int = RECORDS) -> list[Array]:
-    """The node's results, compiled."""
-    function = jax.jit(partial(compute_node, node, batch=records, key=jax.random.key(0)))
-    return [np.asarray(result) for result in function(arrays)]
+def in_jax(calls: Sequence[tuple[Node, list[Array], int]]) -> list[list[Array]]:
+    """The results of each node for so many records, all compiled together: that is the quickest."""
+
+    def compute(given: list[list[Any]]) -> list[list[Any]]:
+        key = jax.random.key(0)
+        return [
+            compute_node(node, arrays, records, key)
+            for (node, _, records), arrays in zip(calls, given, strict=True)
+        ]
+
+    found = jax.jit(compute)([arrays for _, arrays, _ in calls])
+    return [[np.asarray(result) for result in results] for results in found]
 
 
 def _absolute(sample: Sample, dtype: DType) -> float | None:
@@ -49,15 +56,14 @@ def _absolute(sample: Sample, dtype: DType) -> float | None:
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_values_are_those_of_the_reference(name: str, dtype: DType) -> None:
-    for sample in samples_of(name, dtype):
-        for records in (RECORDS, 1):
-            node, arrays = sample.node(dtype), sample.arrays(dtype, records)
-            want = evaluate_node(node, arrays, records)
-            for found, expected in zip(in_jax(node, arrays, records), want, strict=True):
-                try:
-                    assert_close(found, expected, absolute=_absolute(sample, dtype))
-                except AssertionError as error:
-                    raise AssertionError(f"{sample} in {dtype}: {error}") from None
+    samples = [(s, records) for s in samples_of(name, dtype) for records in (RECORDS, 1)]
+    calls = [(s.node(dtype), s.arrays(dtype, records), records) for s, records in samples]
+    for (sample, _), call, results in zip(samples, calls, in_jax(calls), strict=True):
+        for found, expected in zip(results, evaluate_node(*call), strict=True):
+            try:
+                assert_close(found, expected, absolute=_absolute(sample, dtype))
+            except AssertionError as error:
+                raise AssertionError(f"{sample} in {dtype}: {error}") from None
 
 
 def _differentiable(name: str) -> list[Sample]:
@@ -74,16 +80,17 @@ def _differentiable(name: str) -> list[Sample]:
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     """In f64, along a random direction, at a point where the reference is smooth."""
     generator = np.random.default_rng(0)
+    tried: list[tuple[Sample, Node, Point, Slope]] = []
     for sample in _differentiable(name):
         node = sample.node(DType.F64)
         points = (_point(generator, sample, index) for index in range(_POINTS))
         slopes = ((point, _slope(point, node)) for point in points)
         found = next(((point, slope) for point, slope in slopes if slope is not None), None)
         assert found is not None, f"{sample} is smooth at none of the points"
-        point, slope = found
-        assert _along(node, point) == pytest.approx(slope.value, rel=1e-5, abs=slope.error), (
-            f"{sample}"
-        )
+        tried.append((sample, node, *found))
+    along = _along([(node, point) for _, node, point, _ in tried])
+    for (sample, _, _, slope), grown in zip(tried, along, strict=True):
+        assert grown == pytest.approx(slope.value, rel=1e-5, abs=slope.error), f"{sample}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +165,20 @@ def _slope(point: Point, node: Node) -> Slope | None:
     return Slope(short, error) if smooth else None
 
 
-def _along(node: Node, point: Point) -> float:
-    """What the gradients that JAX finds say of a step along the direction."""
+def _along(calls: Sequence[tuple[Node, Point]]) -> list[float]:
+    """What the gradients that JAX finds say of each call for a step along its direction."""
 
-    def objective(floats: dict[int, Any]) -> Any:
-        given = [floats.get(i, jnp.asarray(array)) for i, array in enumerate(point.arrays)]
-        terms = point.terms(compute_node(node, given, RECORDS, jax.random.key(0)))
-        return sum((term.sum() for term in terms), jnp.float64(0))
+    def objective(floats: list[dict[int, Any]]) -> Any:
+        total: Any = jnp.float64(0)
+        for (node, point), moving in zip(calls, floats, strict=True):
+            given = [moving.get(i, jnp.asarray(array)) for i, array in enumerate(point.arrays)]
+            terms = point.terms(compute_node(node, given, RECORDS, jax.random.key(0)))
+            total += sum((term.sum() for term in terms), jnp.float64(0))
+        return total
 
-    gradients = jax.jit(jax.grad(objective))({i: point.arrays[i] for i in point.direction})
-    return float(sum((np.asarray(gradients[i]) * d).sum() for i, d in point.direction.items()))
+    moving = [{i: point.arrays[i] for i in point.direction} for _, point in calls]
+    gradients = jax.jit(jax.grad(objective))(moving)
+    return [
+        float(sum((np.asarray(found[i]) * step).sum() for i, step in point.direction.items()))
+        for (_, point), found in zip(calls, gradients, strict=True)
+    ]
