@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from sexpgpu.export.operations.attention import group_of, scale_of, visibility_of
 from sexpgpu.export.operations.visibility import Visibility
+from sexpgpu.tools.train.lowering.normalization import softmax
 from sexpgpu.tools.train.lowering.products import is_rounded, multiply
 from sexpgpu.tools.train.lowering.rule import Application, rule
 
@@ -51,7 +52,7 @@ def _seen(
     if visibility.is_limited:
         masks.append(_within(visibility, given.get("positions"), q))
     if not masks:
-        return None, visibility.keys == 0
+        return None, False
     seen = masks[0]
     for mask in masks[1:]:
         seen = seen & mask
@@ -74,15 +75,10 @@ def _within(visibility: Visibility, positions: jax.Array | None, q: jax.Array) -
 
 
 def _distribute(scores: jax.Array, seen: jax.Array | None, may_be_blind: bool) -> jax.Array:
-    """The softmax over the keys that are seen; zeros where there are none.
-
-    A query without keys is computed as if all its scores were 0, lest its gradient be NaN.
-    """
-    if seen is None:
-        return jax.nn.softmax(scores, axis=-1)
-    if not may_be_blind:
-        return jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
-    blind = ~jnp.any(seen, axis=-1, keepdims=True)
-    unseen = jnp.where(blind, scores.dtype.type(0), scores.dtype.type(-jnp.inf))
-    softmax = jax.nn.softmax(jnp.where(seen, scores, unseen), axis=-1)
-    return jnp.where(blind, 0, softmax)
+    """The softmax over the keys that are seen; zeros where there are none."""
+    if seen is not None:
+        scores = jnp.where(seen, scores, -jnp.inf)
+    weights = softmax(-1, scores)
+    if seen is None or not may_be_blind:
+        return weights
+    return jnp.where(jnp.any(seen, axis=-1, keepdims=True), weights, 0)

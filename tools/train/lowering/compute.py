@@ -64,16 +64,11 @@ def compute_node(
     """A node's results, of exactly the types that inference gave them."""
     operation = node.operation
     wanted = [TensorType(t.dtype, concrete(t.shape, batch)) for t in node.result_types]
-    given = list(arrays)
+    given = [jnp.asarray(array) for array in arrays]
     narrow = any(array.dtype == jnp.bfloat16 for array in given)
     if not operation.moves_data:
         given = [_widened(array) for array in given]
-    types = tuple(
-        type.with_dtype(DType.F32)
-        if type.dtype is DType.BF16 and not operation.moves_data
-        else type
-        for type in wanted
-    )
+    types = tuple(_wide(type, operation) for type in wanted)
     applied = Application(operation, resolve(node.attributes, batch), types, key, narrow)
     made = all_rules()[operation.name](applied, given)
     results = []

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sexpgpu.export.operations.windows import Windows, place_windows
-from sexpgpu.tools.train.lowering.products import is_narrow
+from sexpgpu.tools.train.lowering.products import is_narrow, round_f32
 from sexpgpu.tools.train.lowering.rule import Application, rule
 
 #: Positions of a kernel that are added up one by one.
@@ -91,7 +91,7 @@ def _shifted(windows: Windows, x: jax.Array, w: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _rounded(windows: Windows, groups: int, x: jax.Array, w: jax.Array) -> jax.Array:
-    return _convolve_rounded(windows, groups, _round(x), _round(w))
+    return _convolve_rounded(windows, groups, round_f32(x), round_f32(w))
 
 
 def _convolve_rounded(windows: Windows, groups: int, x: jax.Array, w: jax.Array) -> jax.Array:
@@ -102,7 +102,7 @@ def _convolve_rounded(windows: Windows, groups: int, x: jax.Array, w: jax.Array)
 def _forward(
     windows: Windows, groups: int, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    x, w = _round(x), _round(w)
+    x, w = round_f32(x), round_f32(w)
     kept = (x.astype(jnp.bfloat16), w.astype(jnp.bfloat16))
     return _convolve_rounded(windows, groups, x, w), kept
 
@@ -112,13 +112,8 @@ def _backward(
 ) -> tuple[jax.Array, jax.Array]:
     operands = [array.astype(jnp.float32) for array in kept]
     _, pull = jax.vjp(partial(_convolve_rounded, windows, groups), *operands)
-    x, w = pull(_round(cotangent))
+    x, w = pull(round_f32(cotangent))
     return x, w
 
 
 _rounded.defvjp(_forward, _backward)
-
-
-def _round(array: jax.Array) -> jax.Array:
-    """To bf16's 8 bits of exponent and 7 of mantissa; XLA may drop a cast there and back."""
-    return lax.reduce_precision(array, 8, 7)

@@ -57,7 +57,9 @@ def _backward(smoothing: float, kept: _Kept, cotangent: jax.Array) -> tuple[jax.
     classes = lax.broadcasted_iota(targets.dtype, logits.shape, logits.ndim - 1)
     wanted = jnp.where(classes == targets[..., None], 1 - share, logits.dtype.type(0))
     gradient = softmax - (wanted + share / logits.shape[-1])
-    return cotangent[..., None] * gradient, None
+    # What is ignored may be NaN.
+    asked = cotangent[..., None]
+    return jnp.where(asked == 0, 0, asked * gradient), None
 
 
 _loss.defvjp(_forward, _backward)

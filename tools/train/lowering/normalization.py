@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +13,53 @@ from sexpgpu.tools.train.lowering.rule import Application, rule
 
 
 @rule("softmax")
-def softmax(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    return [jax.nn.softmax(inputs[0], axis=at.attributes["axis"])]
+def softmax_rule(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    return [softmax(at.attributes["axis"], inputs[0])]
 
 
 @rule("log-softmax")
-def log_softmax(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    return [jax.nn.log_softmax(inputs[0], axis=at.attributes["axis"])]
+def log_softmax_rule(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    return [_log_softmax(at.attributes["axis"], inputs[0])]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def softmax(axis: int, x: jax.Array) -> jax.Array:
+    """Softmax along an axis; a row that is NaN and that nobody chose has a gradient of 0."""
+    e = jnp.exp(x - jnp.max(x, axis=axis, keepdims=True, initial=-jnp.inf))
+    return e / jnp.sum(e, axis=axis, keepdims=True)
+
+
+def _softmax_forward(axis: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y = softmax(axis, x)
+    return y, y
+
+
+def _softmax_backward(axis: int, y: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    weighted = jnp.where(cotangent == 0, 0, cotangent * y)
+    centered = cotangent - jnp.sum(weighted, axis=axis, keepdims=True)
+    return (jnp.where(centered == 0, 0, y * centered),)
+
+
+softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _log_softmax(axis: int, x: jax.Array) -> jax.Array:
+    centered = x - jnp.max(x, axis=axis, keepdims=True, initial=-jnp.inf)
+    return centered - jnp.log(jnp.sum(jnp.exp(centered), axis=axis, keepdims=True))
+
+
+def _log_softmax_forward(axis: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y = _log_softmax(axis, x)
+    return y, y
+
+
+def _log_softmax_backward(axis: int, y: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    total = jnp.sum(cotangent, axis=axis, keepdims=True)
+    return (cotangent - jnp.where(total == 0, 0, jnp.exp(y) * total),)
+
+
+_log_softmax.defvjp(_log_softmax_forward, _log_softmax_backward)
 
 
 @rule("layer-normalize", "rms-normalize")

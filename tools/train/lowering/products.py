@@ -2,6 +2,10 @@
 
 f32 is multiplied as f32 on every device: no TF32.  Rounded operands are multiplied in bf16 and
 summed in f32, and so are the products that their gradients are.
+
+On a CPU the rounded operands are multiplied in f32, which is exact: XLA's CPU has products of bf16
+that give f32 for some layouts alone, and does not choose those, so that a program fails as it runs
+(`BF16 x BF16 = F32`).
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def dot(a: jax.Array, left: str, b: jax.Array, right: str, result: str) -> jax.A
     both = [letter for letter in left if letter in right]
     shared = [letter for letter in both if letter in result]
     summed = [letter for letter in both if letter not in result]
-    narrow = a.dtype == jnp.bfloat16
+    in_bf16 = a.dtype == jnp.bfloat16
     product = lax.dot_general(
         a,
         b,
@@ -53,23 +57,35 @@ def dot(a: jax.Array, left: str, b: jax.Array, right: str, result: str) -> jax.A
             ([left.index(c) for c in summed], [right.index(c) for c in summed]),
             ([left.index(c) for c in shared], [right.index(c) for c in shared]),
         ),
-        precision=lax.Precision.DEFAULT if narrow else lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32 if narrow else None,
+        precision=lax.Precision.DEFAULT if in_bf16 else lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32 if in_bf16 else None,
     )
     letters = [*shared, *(c for c in left if c not in right), *(c for c in right if c not in left)]
     return product.transpose([letters.index(letter) for letter in result])
 
 
+def narrow(operand: jax.Array) -> jax.Array:
+    """A rounded operand as `dot` takes it: bf16, on a CPU f32 of 8 bits of mantissa."""
+    if jax.default_backend() == "cpu":
+        return round_f32(operand.astype(jnp.float32))
+    return operand.astype(jnp.bfloat16)
+
+
+def round_f32(operand: jax.Array) -> jax.Array:
+    """To bf16's exponent and mantissa; XLA may drop a cast there and back."""
+    return lax.reduce_precision(operand, 8, 7)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _rounded(left: str, right: str, result: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    return dot(a.astype(jnp.bfloat16), left, b.astype(jnp.bfloat16), right, result)
+    return dot(narrow(a), left, narrow(b), right, result)
 
 
 def _forward(
     left: str, right: str, result: str, a: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
-    return dot(a, left, b, right, result), (a, b)
+    a, b = narrow(a), narrow(b)
+    return dot(a, left, b, right, result), (a.astype(jnp.bfloat16), b.astype(jnp.bfloat16))
 
 
 def _backward(
@@ -79,9 +95,8 @@ def _backward(
     kept: tuple[jax.Array, jax.Array],
     cotangent: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    a, b = kept
-    narrow = cotangent.astype(jnp.bfloat16)
-    return dot(narrow, result, b, right, left), dot(a, left, narrow, result, right)
+    a, b, g = narrow(kept[0]), narrow(kept[1]), narrow(cotangent)
+    return dot(g, result, b, right, left), dot(a, left, g, result, right)
 
 
 _rounded.defvjp(_forward, _backward)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sexpgpu.tools.train.lowering.products import dot, is_rounded, multiply
+from sexpgpu.tools.train.lowering.products import dot, is_rounded, multiply, narrow
 from sexpgpu.tools.train.lowering.rule import Application, rule
 
 _States: TypeAlias = tuple[jax.Array, ...]
@@ -50,7 +50,7 @@ class _Loop:
 
     def narrow(self, array: jax.Array) -> jax.Array:
         """An operand as it is multiplied."""
-        return array.astype(jnp.bfloat16) if self.rounded else array
+        return narrow(array) if self.rounded else array
 
     def gates(self, from_input: jax.Array, from_state: jax.Array) -> jax.Array:
         """What the state after a step is found from: [batch, 4 · hidden].
@@ -127,8 +127,8 @@ def _backward(
         gates, before, of_result = given
         _, pull = jax.vjp(loop.step, gates, before)
         of_gates, (of_h, *others) = pull((after[0] + of_result, *after[1:]))
-        narrow = loop.narrow(loop.of_state(of_gates))
-        return (of_h + dot(narrow, "bg", r, "gh", "bh"), *others), of_gates
+        rounded = loop.narrow(loop.of_state(of_gates))
+        return (of_h + dot(rounded, "bg", r, "gh", "bh"), *others), of_gates
 
     of_states, of_gates = lax.scan(
         step, of_finals, (gates, before, of_sequence), reverse=not loop.reverse
