@@ -105,11 +105,12 @@ def _arrays(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) 
         except SexpgpuError as error:
             raise call.error(
                 "E-DATA-001",
-                f"the arrays of {file} cannot be told: {error.message}",
+                f"the arrays of {file} cannot be told: "
+                + error.message.replace("the :load file", "the file"),
                 0,
                 came=error.came,
-                help="give their types with :fields (list :x (list f32 28 28)) where the file is "
-                "not at hand",
+                help="run sexpgpu where the file is, for relative paths start at the current "
+                "directory, or give the types with :fields (list :x (list f32 28 28))",
             ) from None
         if not fields:
             raise call.error("E-DATA-001", f"{file} holds no arrays", 0)

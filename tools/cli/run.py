@@ -120,7 +120,7 @@ def _plain(values: object) -> dict[str, object]:
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """The signals that came: the first asks for an end with a checkpoint, the second is one."""
+    """The signals that came: the first asks for an end, with a checkpoint; the second ends it."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:
