@@ -71,8 +71,7 @@ class Attention(nn.Module):
             for part in self.c_attn(x).split(dim, dim=2)
         )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        projected: Tensor = self.c_proj(y.transpose(1, 2).contiguous().view(batch, window, dim))
-        return projected
+        return self.c_proj(y.transpose(1, 2).contiguous().view(batch, window, dim))
 
 
 class Perceptron(nn.Module):
@@ -84,8 +83,7 @@ class Perceptron(nn.Module):
         self.c_proj = nn.Linear(4 * setting.dim, setting.dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        down: Tensor = self.c_proj(functional.gelu(self.c_fc(x)))
-        return down
+        return self.c_proj(functional.gelu(self.c_fc(x)))
 
 
 class Block(nn.Module):
@@ -100,8 +98,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
-        after: Tensor = x + self.mlp(self.ln_2(x))
-        return after
+        return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
@@ -122,8 +119,7 @@ class GPT(nn.Module):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
         for block in self.h:
             x = block(x)
-        logits: Tensor = self.ln_f(x) @ self.wte.weight.T
-        return logits
+        return self.ln_f(x) @ self.wte.weight.T
 
     def loss(self, windows: Tensor) -> Tensor:
         """The mean cross-entropy of every token of [batch, window + 1] but the first."""
@@ -166,7 +162,7 @@ def train(model: GPT, tokens: Tensor, setting: Setting) -> Iterator[float]:
         for group in optimizer.param_groups:
             group["lr"] = setting.rate(step)
         loss = model.loss(random_windows(tokens, setting))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), setting.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
