@@ -7,7 +7,8 @@ from typing import Any
 
 from sexpgpu.schemas.errors import SexpgpuError
 
-_DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+#: On a GPU the same bits each time; and on any device what is rounded to bf16 stays rounded.
+_FLAGS = ("--xla_gpu_deterministic_ops=true", "--xla_allow_excess_precision=false")
 
 
 def choose_device(wanted: str) -> str:
@@ -17,9 +18,9 @@ def choose_device(wanted: str) -> str:
     E-DEVICE-001 where it cannot use the GPU.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    flags = os.environ.get("XLA_FLAGS", "")
-    if _DETERMINISTIC.partition("=")[0] not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {_DETERMINISTIC}".strip()
+    given = os.environ.get("XLA_FLAGS", "")
+    ours = [flag for flag in _FLAGS if flag.partition("=")[0] not in given]
+    os.environ["XLA_FLAGS"] = " ".join([*given.split(), *ours])
     jax = _import_jax()
     if wanted != "auto":
         jax.config.update("jax_platforms", wanted)
