@@ -95,21 +95,45 @@ def served(checkpoints: Path, folder: Path) -> Iterator[tuple[Client, Session]]:
 
 def next_characters(folder: Path, content: str) -> Array:
     """What a server of the model that was trained in `folder` gives for the first characters."""
-    vocabulary = sorted(set(content))
-    tokens = np.array([[vocabulary.index(character) for character in content[:64]]], np.int32)
+    tokens = tokens_of(content[:64], content)
     with served(folder / "run", folder) as (client, session):
         logits = client.call(tokens)
         np.testing.assert_array_equal(logits, session.run({"inputs": tokens})["output"])
     return np.asarray(logits)
 
 
-def test_shakespeare(excerpt: Path, tmp_path: Path) -> None:
+def tokens_of(text: str, content: str) -> Array:
+    """[1, characters], by the vocabulary of all content."""
+    vocabulary = sorted(set(content))
+    return np.array([[vocabulary.index(character) for character in text]], np.int32)
+
+
+def test_shakespeare(
+    excerpt: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A smaller one learns which characters are frequent, and a little of what follows what."""
     small = {"dim": 64, "heads": 2, "depth": 1, "steps": 200}
     found = trained("shakespeare", tmp_path / "run", file=str(excerpt), **small)
     content = excerpt.read_text("utf-8")
     assert found["loss"] < 0.95 * conditional_entropy(content, 0)
     assert next_characters(tmp_path, content).shape == (1, 64, 84)
+    # a client's text, cold enough that every character is the likeliest
+    script = load_script("verse")
+    monkeypatch.setattr(script, "fetch_model", lambda name: {"text.txt": excerpt})
+    monkeypatch.setattr(script, "TEMPERATURE", 1e-9)
+    with serve_process(tmp_path / "run", tmp_path / "at", "--at") as server:
+        script.main(server.path, "The king", "12")
+    shown = capsys.readouterr().out.removesuffix("\n")
+    assert shown.startswith("The king")
+    tokens = tokens_of(shown, content)
+    assert tokens.shape == (1, 20)
+    padded = np.zeros((1, 64), np.int32)
+    padded[:, :20] = tokens
+    rows = Session(tmp_path / "out" / "model.onnx").run({"inputs": padded})["output"]
+    np.testing.assert_array_equal(rows[0, 7:19].argmax(-1), tokens[0, 8:])
 
 
 def test_lstm(excerpt: Path, tmp_path: Path) -> None:
