@@ -269,8 +269,8 @@ CODES: dict[str, Explanation] = {
     ),
     "E-DATA-011": Explanation(
         "data does not fit into memory",
-        "Arrays are read where they are in .npy, .safetensors and uncompressed .npz files, and take "
-        "no memory; compressed ones and CSV files are held whole.",
+        "Arrays are read where they are in .npy, .safetensors and uncompressed .npz files, and "
+        "take no memory; compressed ones and CSV files are held whole.",
     ),
     # Weights
     "E-LOAD-001": Explanation(

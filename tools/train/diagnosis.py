@@ -1,4 +1,4 @@
-"""Where a step went wrong: the first operation that made a NaN, or an infinity of finite numbers."""
+"""Where a step went wrong: the first operation that made a NaN, or an infinity of finite ones."""
 
 from __future__ import annotations
 
