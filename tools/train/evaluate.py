@@ -83,9 +83,7 @@ def evaluate_checkpoint(
     loader = run.eval or run.train
     dataset = open_dataset(loader)
     weights = stored.weights(trained=trained)
-    parameters = {
-        name: jnp.asarray(weights.array(name)) for name in evaluation.graph.weights
-    }
+    parameters = {name: jnp.asarray(weights.array(name)) for name in evaluation.graph.weights}
     found: dict[str, dict[str, float]] = {
         precision: evaluate(
             make_evaluation(evaluation, precision, run.seed),
