@@ -64,7 +64,7 @@ class LocalFile:
 
 class StoredFile:
     """An object in a store, which nothing can be added to: the lines are gathered on this machine,
-    and the object is written anew at every `sync`."""
+    and the object is written anew at first and at every `sync`."""
 
     def __init__(self, log: Location, size: int) -> None:
         self._log = log
@@ -75,6 +75,9 @@ class StoredFile:
                 while size and (piece := file.read(min(_PIECE, size))):
                     self.append(piece)
                     size -= len(piece)
+        # A store that takes nothing is known now, and not at the first checkpoint.
+        self._new = True
+        self.sync()
 
     def append(self, lines: bytes) -> None:
         with self._gathering():

@@ -223,6 +223,15 @@ def _lock(location: Location) -> int | None:
             place=str(location),
             came=error.strerror or str(error),
         ) from None
+    if not os.access(location.path, os.W_OK | os.X_OK):
+        # Better known now than at the first checkpoint.
+        os.close(handle)
+        raise SexpgpuError(
+            "E-LOC-002",
+            "the location cannot be written",
+            place=str(location),
+            came="this user may only read there",
+        )
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

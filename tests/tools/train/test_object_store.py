@@ -11,6 +11,7 @@ from sexpgpu.export.storage.checkpoint import open_checkpoint
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.evaluate import evaluate_checkpoint
 from sexpgpu.tools.train.metrics import read_metrics
+from sexpgpu.tools.train.run import TrainingRun
 from support.object_store import ObjectStore, object_store
 from support.training import LINE, contents, stop_after, train, write_line
 
@@ -133,8 +134,12 @@ def test_an_old_step_that_cannot_be_removed_costs_no_new_one(store: ObjectStore)
     assert {name.partition("/")[0] for name in tensors(store)} == {"step-00000020"}
 
 
-def test_a_store_that_is_not_there(store: ObjectStore) -> None:
-    store.trouble = lambda method, key: 403
+@pytest.mark.parametrize("methods", [("PUT",), ("GET", "HEAD", "PUT")], ids=["reading", "nothing"])
+def test_what_may_not_be_done_is_known_before_the_first_step(
+    methods: tuple[str, ...], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingRun, "_train", None)
+    store.trouble = lambda method, key: 403 if method in methods else None
     with pytest.raises(SexpgpuError) as caught:
         train(write(), RUN)
     assert caught.value.code == "E-LOC-002"
