@@ -282,6 +282,10 @@ def test_ctrl_c_before_the_first_step(folder: Path) -> None:
     assert not Path("run").exists()
 
 
+#: Makes stdin the terminal whose keys send signals.
+TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are Unix's")
 def test_ctrl_c_on_a_terminal(folder: Path) -> None:
     """The terminal sends the signal, and the display lets go of it."""
@@ -290,14 +294,13 @@ def test_ctrl_c_on_a_terminal(folder: Path) -> None:
     parent, child = pty.openpty()
     Path("line.sx").write_text(TEXT.replace(":steps 20", ":steps 1000000"))
     process = subprocess.Popen(
-        command(*IN, "run"),
+        command(*IN, "run", before=TERMINAL),
         cwd=folder,
         env=environment(TERM="xterm"),
         stdin=child,
         stdout=subprocess.PIPE,
         stderr=child,
         start_new_session=True,
-        preexec_fn=_take_terminal,
         text=True,
     )
     os.close(child)
@@ -312,13 +315,6 @@ def test_ctrl_c_on_a_terminal(folder: Path) -> None:
     os.close(parent)
     assert re.match(r"checkpoint run/step-\d{8}\n", out)
     assert "stopped by SIGINT after step" in shown
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _rest(handle: int) -> str:
