@@ -1,4 +1,4 @@
-"""Where JAX runs; what is not there is an error (processes without it are tested with the command)."""
+"""Where JAX runs, and what is said where it cannot."""
 
 from __future__ import annotations
 

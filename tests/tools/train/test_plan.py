@@ -66,7 +66,7 @@ def test_what_is_trained_and_what_is_not() -> None:
 
 
 def test_variant_and_knobs() -> None:
-    text = LINE + "(defvariant longer :times 30)\n(defknob times 20)\n"
+    text = "(defvariant longer :times 30)\n(defknob times 20)\n" + LINE
     text = text.replace(":steps 20", ":steps times")
     assert plan(text, variant="longer").run.steps == 30
     assert plan(text, knobs={"times": 4}).run.steps == 4
