@@ -6,6 +6,7 @@ the rows of the output buffers; a run allocates nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,7 +106,9 @@ class Buffers:
 class Engine:
     """A loaded model that runs batches of up to `limit` records.
 
-    `pin` makes the memory of a buffer one that the device copies from and to by itself.
+    `pin` makes the memory of a buffer one that the device copies from and to by itself.  `clock` is
+    what a run is timed with: where it runs in the calling thread, that thread's own time, which
+    others that keep the machine busy do not add to.
     """
 
     def __init__(
@@ -114,8 +117,10 @@ class Engine:
         hosted: Hosted,
         limit: int,
         pin: Callable[[Array], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.session = session
+        self.clock = clock
         # It holds the weights' memory, which the session reads.
         self.hosted = hosted
         self.limit = limit

@@ -17,7 +17,9 @@ from sexpgpu.serve.kept import Kept
 from sexpgpu.serve.probe import Plan, probe
 from sexpgpu.serve.trial import Trial
 
+#: At least so many records, and as many as a probe in full draws at most.
 _RECORDS = 3
+_MOST_RECORDS = 64
 #: Of the time, what the records' runs alone may take.
 _ALONE_SHARE = 0.3
 
@@ -63,7 +65,7 @@ def _holds(engine: Engine, plan: Plan, seconds: float) -> bool:
             sizes.append(size)
     if not sizes:
         return True
-    trial.prepare(max(_RECORDS, int(_ALONE_SHARE * seconds / lone)))
+    trial.prepare(max(_RECORDS, min(_MOST_RECORDS, int(_ALONE_SHARE * seconds / lone))))
     part = seconds / (len(sizes) * lone)
     return all(trial.same(size, max(1, int(part / size))) for size in sizes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -86,7 +87,7 @@ def open_engine(hosted: Hosted, limit: int, threads: int = 1) -> tuple[Engine, P
 
     The probe has time for every size, however busy the machine is.
     """
-    engine = Engine(open_session(hosted, CPU, threads), hosted, limit)
+    engine = Engine(open_session(hosted, CPU, threads), hosted, limit, clock=time.thread_time)
     return engine, probe(engine, seconds=2.0)
 
 
