@@ -86,7 +86,7 @@ def make_plan(
             "E-RUN-005",
             "the loss depends on no parameter that could be trained",
             span=program.span_of("loss"),
-            came=f"{len(training.parameters)} parameters, all of them frozen"
+            came=f"parameters that are frozen or no floats: {', '.join(training.parameters)}"
             if training.parameters
             else "no parameter",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.evaluate import evaluate_checkpoint
 from sexpgpu.tools.train.metrics import read_metrics
 from sexpgpu.tools.train.run import TrainingRun
+from support.commands import command, environment
 from support.object_store import ObjectStore, object_store
 from support.training import LINE, contents, stop_after, train, write_line
 
@@ -109,6 +112,41 @@ def test_what_fails_in_the_middle_leaves_the_last_good_step(
     assert newest.document.step == 5
     newest.verify()
     train(write(), RUN)
+    assert tensors(store) == whole
+
+
+def test_killed_in_the_middle_a_run_goes_on_to_the_same_bits(
+    store: ObjectStore, whole: dict[str, bytes]
+) -> None:
+    """The store kills whoever writes to it, once, and never has the object."""
+    arguments = ["run", "line.sx", "--checkpoint-dir", RUN, "--device", "cpu"]
+    killed: list[str] = []
+
+    def kill(method: str, key: str) -> int | None:
+        if method != "PUT" or not key.endswith("step-00000010/optimizer.safetensors"):
+            return None
+        process.kill()
+        killed.append(key)
+        return 0
+
+    store.trouble = kill
+    with subprocess.Popen(
+        command(*arguments), env=environment(), stderr=subprocess.DEVNULL
+    ) as process:
+        process.wait()
+    store.trouble = lambda method, key: None
+    assert (process.returncode, len(killed)) == (-signal.SIGKILL, 1)
+    assert open_checkpoint(RUN).document.step == 5
+    assert "step-00000010/params.safetensors" in store.names(KEY)
+    train(write(), RUN)
+    assert tensors(store) == whole
+    told = [record.step for record in read_metrics(RUN) if record.kind == "train"]
+    assert told == list(range(1, 21))
+
+
+def test_fresh_replaces_what_was_there(store: ObjectStore, whole: dict[str, bytes]) -> None:
+    train(write(":seed 1"), RUN, stop=stop_after(7))
+    train(write(), RUN, "fresh")
     assert tensors(store) == whole
 
 

@@ -90,4 +90,4 @@ def test_a_frozen_model_has_nothing_to_train() -> None:
     with pytest.raises(SexpgpuError) as caught:
         plan(LINE.replace("(def model (linear width 1))", frozen))
     assert caught.value.code == "E-RUN-005"
-    assert caught.value.came == "1 parameters, all of them frozen"
+    assert caught.value.came == "parameters that are frozen or no floats: w"
