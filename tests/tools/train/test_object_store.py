@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     """An object store, and a directory with the data and `line.sx`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SEXPGPU_CACHE", str(tmp_path / "cache"))
     write_line(tmp_path)
     write()
     with object_store(monkeypatch) as store:
