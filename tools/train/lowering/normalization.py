@@ -35,9 +35,11 @@ def _softmax_forward(axis: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _softmax_backward(axis: int, y: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
-    weighted = jnp.where(cotangent == 0, 0, cotangent * y)
-    centered = cotangent - jnp.sum(weighted, axis=axis, keepdims=True)
-    return (jnp.where(centered == 0, 0, y * centered),)
+    # A row that is NaN is all NaN, and so is its total; what tells it from others stands behind the
+    # sum, since XLA's CPU adds up a plain product in one pass.
+    total = jnp.sum(cotangent * y, axis=axis, keepdims=True)
+    unasked = (cotangent == 0) & jnp.isnan(total)
+    return (jnp.where(unasked, 0, y * (cotangent - total)),)
 
 
 softmax.defvjp(_softmax_forward, _softmax_backward)
