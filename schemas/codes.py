@@ -432,6 +432,12 @@ CODES: dict[str, Explanation] = {
         "The message names the library that is missing and how to install it; `sexpgpu doctor` "
         "shows what this machine can run.",
     ),
+    "E-DEVICE-002": Explanation(
+        "the device has not enough memory",
+        "A training step keeps its parameters, the optimizer's state, and what the gradient needs "
+        "of every record of a batch. Give `defrun` a smaller `:batch`, with `:accumulate` for as "
+        "many records in a step, or `:precision bf16`.",
+    ),
     "E-INTERNAL-001": Explanation(
         "a fault of sexpgpu itself",
         "Something that was thought impossible happened. Please report it with the program or "

@@ -36,12 +36,13 @@ def command(
     as_json: bool,
 ) -> None:
     """Evaluate a checkpoint with FILE.sx, under the variant and knobs that it records."""
-    from sexpgpu.tools.train.device import choose_device
+    from sexpgpu.tools.train.device import choose_device, enough_memory
 
     choose_device(device)
     from sexpgpu.tools.train.evaluate import evaluate_checkpoint
 
-    found = evaluate_checkpoint(file, where, trained=trained, precisions=precisions)  # type: ignore[arg-type]
+    with enough_memory():
+        found = evaluate_checkpoint(file, where, trained=trained, precisions=precisions)  # type: ignore[arg-type]
     if as_json:
         click.echo(json.dumps(_data(found), indent=2))
     else:

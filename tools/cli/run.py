@@ -15,6 +15,7 @@ import click
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.cli.options import json_option, program_argument, program_options, read_knobs
+from sexpgpu.tools.cli.streams import say
 
 if TYPE_CHECKING:
     from sexpgpu.tools.train.run import Outcome
@@ -56,7 +57,7 @@ def command(
         from sexpgpu.tools.train.plot import check_picture
 
         check_picture(plot)
-    from sexpgpu.tools.train.device import choose_device
+    from sexpgpu.tools.train.device import choose_device, enough_memory
 
     platform = choose_device(device)
     from sexpgpu.export.storage.location import Location
@@ -65,13 +66,11 @@ def command(
 
     plan = make_plan(file, variant, read_knobs(knobs), steps)
     if plan.obstacle is not None:
-        click.echo(
-            "note: the checkpoints will hold no model, so they run only from the file:", err=True
-        )
-        click.echo(plan.obstacle.render(), err=True)
+        say("note: the checkpoints will hold no model, so they run only from the file:", err=True)
+        say(plan.obstacle.render(), err=True)
     location = Location.parse(where)
-    click.echo(f"training {plan.program.slug} on {platform}", err=True)
-    with _stopping() as stopped:
+    say(f"training {plan.program.slug} on {platform}", err=True)
+    with _stopping() as stopped, enough_memory():
         training = TrainingRun(plan, location, sys.stderr, lambda: bool(stopped))
         outcome = training.run("resume" if resume else "fresh" if fresh else "auto")
     if plot is not None:
@@ -82,7 +81,7 @@ def command(
     _show(outcome, as_json)
     if stopped and outcome.step < plan.run.steps:
         name = signal.Signals(stopped[0]).name
-        click.echo(
+        say(
             f"sexpgpu run: stopped by {name} after step {outcome.step}; the same command goes on",
             err=True,
         )

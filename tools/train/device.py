@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sexpgpu.schemas.errors import SexpgpuError
@@ -36,6 +38,23 @@ def choose_device(wanted: str) -> str:
             help="pip install 'jax[cuda12]', or --device cpu",
         ) from None
     return "cuda" if platform == "gpu" else platform
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raises E-DEVICE-002 where the device has no room for what is computed in here."""
+    try:
+        yield
+    except RuntimeError as error:
+        # XLA's own errors have a word for what they are about, and no type.
+        if not str(error).startswith("RESOURCE_EXHAUSTED"):
+            raise
+        raise SexpgpuError(
+            "E-DEVICE-002",
+            "the device has not enough memory",
+            came=str(error).split("\n")[0].removeprefix("RESOURCE_EXHAUSTED: "),
+            help="a smaller `:batch`, with `:accumulate` for as many records in a step",
+        ) from None
 
 
 def _import_jax() -> Any:

@@ -154,6 +154,18 @@ def test_a_model_that_cannot_run_alone_is_a_note(cli: Run) -> None:
     assert Path("run/step-00000001/params.safetensors").exists()
 
 
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-"])
+def test_a_run_that_nobody_sees_goes_on(stream: str, folder: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {stream}', "sh", *command(*IN, "run", "--steps", "6")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("checkpoint run/step-00000006\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

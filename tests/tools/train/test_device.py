@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.tools.train.device import choose_device
+from sexpgpu.tools.train.device import choose_device, enough_memory
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +62,20 @@ def test_a_missing_package_names_its_extra(name: str, monkeypatch: pytest.Monkey
     assert caught.value.code == "E-RUN-008"
     assert f"`{name}`" in caught.value.message
     assert caught.value.help == "pip install 'sexpgpu[train]'"
+
+
+def test_what_no_memory_holds() -> None:
+    """400 TB: more than a process can name."""
+    product = jax.jit(lambda x: jnp.outer(x, x))
+    with pytest.raises(SexpgpuError) as caught, enough_memory():
+        product(jnp.ones(10**7, jnp.float32)).block_until_ready()
+    assert caught.value.code == "E-DEVICE-002"
+    assert caught.value.came is not None
+    assert caught.value.came.startswith("Out of memory")
+    assert caught.value.help is not None
+    assert ":accumulate" in caught.value.help
+
+
+def test_other_faults_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="INTERNAL"), enough_memory():
+        raise RuntimeError("INTERNAL: a fault")
