@@ -101,7 +101,7 @@ class Storm:
             while self.report.kills.total() < kills and time.monotonic() < end:
                 if not self._kill(location):
                     break
-            self._finish(location)
+            self.finish(location)
 
     def _kill(self, location: str) -> bool:
         """Whether the run was killed; else it came to its end, or failed."""
@@ -120,7 +120,8 @@ class Storm:
         self.report.kills[f"{how}, {_moment(place, before)}"] += 1
         return True
 
-    def _finish(self, location: str) -> None:
+    def finish(self, location: str) -> None:
+        """Lets a run come to its end, and looks at what it left."""
         status = self._run(location)
         self.report.runs += 1
         if status != 0:

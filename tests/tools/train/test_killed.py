@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -75,30 +74,3 @@ def test_killed_at_any_moment_a_run_comes_to_the_same_end(
     assert done.returncode == 0, done.stderr
     assert "going on after step 15" in done.stderr
     assert compare(files(tmp_path / "whole"), tmp_path / "run", 20, 5) == []
-
-
-# The comparison itself
-
-
-def test_the_comparison_sees_what_is_otherwise(tmp_path: Path) -> None:
-    for location in (tmp_path / "one", tmp_path / "other"):
-        (location / "step-00000001").mkdir(parents=True)
-        (location / "step-00000001/params.safetensors").write_bytes(b"same")
-        lines = [{"step": n, "kind": k} for n in (1, 2) for k in ("train", "evaluation")]
-        (location / "metrics.jsonl").write_text("".join(json.dumps(n) + "\n" for n in lines))
-    whole, other = files(tmp_path / "one"), tmp_path / "other"
-    assert compare(whole, other, 2, 1) == []
-    assert compare(whole, other, 3, 1) == [
-        "the log does not have every train once, in order",
-        "the log does not have every evaluation once, in order",
-    ]
-    (other / "step-00000001/params.safetensors").write_bytes(b"else")
-    (other / ".step-00000002.removed").mkdir()
-    (other / "more").touch()
-    assert compare(whole, other, 2, 1) == [
-        "more is left",
-        "step-00000001/params.safetensors has other bits",
-        ".step-00000002.removed is left",
-    ]
-    (other / "step-00000001/params.safetensors").unlink()
-    assert "step-00000001/params.safetensors is missing" in compare(whole, other, 2, 1)
