@@ -15,7 +15,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 
 _PATH_LIMIT = 107
 _BACKLOG = 4096
-_LOCK_SECONDS = 2.0
+_LOCK_SECONDS = 5.0
 
 
 class Endpoint:

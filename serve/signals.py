@@ -30,11 +30,12 @@ class StopSignals:
         write.setblocking(False)
         self._write = write
         self.wake, self._wake_write = os.pipe()
+        # First this: one that comes between the two is not lost.
+        signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             # Under `nohup`, a terminal that closes stops nothing.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
     def ready(self) -> None:

@@ -23,7 +23,7 @@ from sexpgpu.tools import develop
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _END = "end of block"
-_SECONDS = 120
+_SECONDS = 900
 _SET_UP = "python3 tools/develop.py "
 #: What the tests' environment has installed.
 _INSTALL = "pip install "

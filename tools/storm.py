@@ -67,7 +67,7 @@ class Report:
 
 
 class Storm:
-    """Clients that all go on until the time `end`, each doing one thing after another.
+    """Clients that all go on for some time, and until each deed was done, one after another.
 
     The server's model takes an index into five rows, whose bounds only the runtime knows, and
     `width` numbers, and gives the numbers times the row's.
@@ -98,7 +98,7 @@ class Storm:
         await asyncio.gather(*(self._client(number, end) for number in range(clients)))
 
     async def _client(self, number: int, end: float) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(self.report.done) < len(set(self._deeds)):
             deed = self._random.choice(self._deeds)
             try:
                 await asyncio.wait_for(deed(), PATIENCE)
@@ -267,11 +267,12 @@ def run_storm(clients: int, seconds: float, width: int, seed: int = 0) -> Report
     """A server of its own, a gust to warm it up, and then the storm."""
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), width) as (process, path):
         storm = Storm(path, width, seed)
+        alone = Footprint.of(process.pid)
         asyncio.run(storm.run(clients, min(20.0, seconds / 3)))
-        before = _settled(process.pid)
+        before = settled(process.pid, alone)
         asyncio.run(storm.run(clients, seconds))
         report = storm.report
-        report.before, report.after = before, _settled(process.pid)
+        report.before, report.after = before, settled(process.pid, alone)
         process.send_signal(signal.SIGTERM)
         if process.wait(20) != 128 + signal.SIGTERM:
             report.wrong.append(f"the server ended with {process.returncode}")
@@ -281,14 +282,14 @@ def run_storm(clients: int, seconds: float, width: int, seed: int = 0) -> Report
     return report
 
 
-def _settled(process: int) -> Footprint:
-    """What the server holds when it has seen that its clients are gone."""
+def settled(process: int, alone: Footprint) -> Footprint:
+    """What a server holds when it has seen that its clients are gone, as it was `alone`."""
     last = Footprint.of(process)
-    for _ in range(50):
+    for _ in range(int(PATIENCE * 10)):
         time.sleep(0.1)
         now = Footprint.of(process)
-        if now == last:
-            return now
+        if now == last and now.descriptors <= alone.descriptors:
+            break
         last = now
     return last
 

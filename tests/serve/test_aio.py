@@ -19,7 +19,7 @@ import pytest
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import AsyncClient
 from sexpgpu.serve.hosted import Limits
-from support.serving import Live, declare, identity, onnx_hosted, serving
+from support.serving import PATIENCE, Live, declare, identity, onnx_hosted, serving
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def live() -> Iterator[Live]:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
 def error_of(coroutine: Coroutine[Any, Any, Any]) -> SexpgpuError:
@@ -62,7 +62,7 @@ def test_a_call(live: Live) -> None:
 
 def test_connect_opens_it_at_once(live: Live) -> None:
     async def main() -> None:
-        client = await AsyncClient.connect(live.path, timeout=20)
+        client = await AsyncClient.connect(live.path, timeout=PATIENCE)
         async with client:
             assert (await client.call([0, 0], 1))["p"].tolist() == [-1]
 
@@ -113,7 +113,7 @@ def test_large_records_neither_side_waiting_for_the_other() -> None:
     records = [np.full((1, 1 << 19), i, np.float32) for i in range(6)]
 
     async def main(path: str) -> None:
-        async with AsyncClient(path, timeout=25) as client:
+        async with AsyncClient(path, timeout=PATIENCE) as client:
             answer = await client.call(records[1])
             assert answer.tobytes() == records[1].tobytes()
             for i, answer in enumerate(await client.call_many(records)):
@@ -183,7 +183,8 @@ def _greeting() -> bytes:
 
 def test_a_timeout_ends_it(tmp_path: Path) -> None:
     async def main() -> None:
-        client = await AsyncClient.connect(_silent(tmp_path, _greeting()), timeout=0.2)
+        client = await AsyncClient.connect(_silent(tmp_path, _greeting()))
+        client.timeout = 0.2
         for reason in ("no answer came in time", "it was closed before"):
             with pytest.raises(SexpgpuError) as caught:
                 await client.call(np.zeros((1, 1 << 20), np.float32))
@@ -206,7 +207,7 @@ def test_a_queue_that_is_full_is_waited_for(tmp_path: Path) -> None:
     queued.connect(path)
     begin = time.monotonic()
     assert error_of(AsyncClient.connect(path, timeout=0.2)).code == "E-CLIENT-001"
-    assert 0.15 < time.monotonic() - begin < 10
+    assert time.monotonic() - begin > 0.15
 
 
 def test_a_call_that_is_cancelled_ends_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import Client
 from sexpgpu.serve.hosted import Limits
 from sexpgpu.serve.protocol import TensorSpec
-from support.serving import Live, declare, identity, onnx_hosted, serving
+from support.serving import PATIENCE, Live, declare, identity, onnx_hosted, serving
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_an_error_is_read_whole_whatever_an_answer_is_long(outputs: int) -> None
 
 def test_many_records_in_one_go(live: Live) -> None:
     records = [([i, i], i % 8) for i in range(1000)]
-    with Client(live.path, timeout=20) as client:
+    with Client(live.path, timeout=PATIENCE) as client:
         answers = client.call_many(records)
         assert [a["logits"][0, 0] for a in answers] == [-i for i in range(1000)]
         assert client.call_many([]) == []
@@ -192,7 +192,7 @@ def test_none_of_many_is_sent_where_one_does_not_fit(live: Live) -> None:
     assert live.server.calls == before
 
 
-@pytest.mark.parametrize("timeout", [None, 30])
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_many_large_records_neither_side_waiting_for_the_other(timeout: float | None) -> None:
     records = [np.full((1, 1 << 19), i, np.float32) for i in range(6)]
     hosted = identity("f32", [1 << 19])
@@ -255,18 +255,22 @@ def test_a_large_call_is_sent_from_where_it_lies() -> None:
     size = 64 << 20
     with serving(identity("f32", [size // 4]), limit=1) as running:
         code = f"""
-import resource, sys, numpy as np
+import numpy as np
 from sexpgpu.serve import Client
+def peak():
+    # Not ru_maxrss, which begins with what the parent had.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 array = np.ones((1, {size // 4}), np.float32)
 with Client({running.path!r}) as client:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     answer = client.call(array)
     assert answer[0, 0] == answer[0, -1] == 1
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(peak() - before)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) * 1024 < 1.5 * size
+    assert 0.9 * size < int(done.stdout) * 1024 < 1.5 * size
 
 
 def test_what_is_of_bf16_comes_as_ml_dtypes() -> None:

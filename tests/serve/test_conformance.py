@@ -17,7 +17,16 @@ import pytest
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.initial import write_initial
 from sexpgpu.serve.hosted import Shaping, open_operand
-from support.serving import EVERY_DTYPE, Live, declare, identity, onnx_hosted, pack, serving
+from support.serving import (
+    EVERY_DTYPE,
+    Live,
+    declare,
+    identity,
+    onnx_hosted,
+    pack,
+    serving,
+    wait_until,
+)
 
 DTYPES = [dtype.value for dtype in DType]
 
@@ -226,7 +235,7 @@ def test_half_a_frame_and_a_close_costs_nothing(echo: Live, part: int) -> None:
     wire.close()
     with echo.connect() as other:
         assert other.call(CALL) == b"\0" + CALL
-    assert _settled(echo)
+    _settle(echo)
 
 
 def test_a_close_while_the_answer_is_due_costs_nothing(echo: Live) -> None:
@@ -236,7 +245,7 @@ def test_a_close_while_the_answer_is_due_costs_nothing(echo: Live) -> None:
         wire.close()
     with echo.connect() as other:
         assert other.call(CALL) == b"\0" + CALL
-    assert _settled(echo)
+    _settle(echo)
 
 
 def test_whoever_shuts_down_sending_still_gets_its_answers(echo: Live) -> None:
@@ -247,13 +256,9 @@ def test_whoever_shuts_down_sending_still_gets_its_answers(echo: Live) -> None:
         assert wire.at_end()
 
 
-def _settled(live: Live) -> bool:
-    """Whether the server let go of every client, soon."""
-    for _ in range(200):
-        if not live.server.connections:
-            return True
-        time.sleep(0.01)
-    return False
+def _settle(live: Live) -> None:
+    """The server lets go of every client."""
+    wait_until(lambda: not live.server.connections)
 
 
 def test_answers_have_the_bits_of_onnx_runtime_alone() -> None:

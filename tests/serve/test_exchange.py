@@ -16,6 +16,7 @@ import pytest
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import Client
+from support.serving import PATIENCE
 
 
 def _error(action: Callable[[], Any]) -> SexpgpuError:
@@ -85,7 +86,7 @@ def _greeting(*outputs: dict[str, Any]) -> bytes:
 )
 def test_a_greeting_that_is_none(tmp_path: Path, reply: bytes) -> None:
     with impostor(tmp_path, reply) as path:
-        assert _error(lambda: Client(path, timeout=20)).code == "E-CLIENT-003"
+        assert _error(lambda: Client(path, timeout=PATIENCE)).code == "E-CLIENT-003"
 
 
 OUTPUT = {"name": "y", "shape": [1, 2], "dtype": "f32"}
@@ -105,7 +106,7 @@ OUTPUT = {"name": "y", "shape": [1, 2], "dtype": "f32"}
 )
 def test_an_answer_that_is_none(tmp_path: Path, reply: bytes) -> None:
     with impostor(tmp_path, _greeting(OUTPUT), reply) as path:
-        client = Client(path, timeout=20)
+        client = Client(path, timeout=PATIENCE)
         assert _error(lambda: client.call(1)).code == "E-CLIENT-003"
         assert _error(lambda: client.call(1)).code == "E-CLIENT-001"
 
@@ -125,7 +126,8 @@ def test_a_server_that_goes_away_while_it_answers(tmp_path: Path, reply: bytes) 
 
 def test_a_timeout_ends_the_client(tmp_path: Path) -> None:
     with impostor(tmp_path, _greeting(OUTPUT), b"") as path:
-        client = Client(path, timeout=0.2)
+        client = Client(path)
+        client.timeout = 0.2
         error = _error(lambda: client.call(1))
         assert (error.code, error.came) == ("E-CLIENT-001", "no answer came in time")
         assert _error(lambda: client.call(1)).came == "it was closed before"

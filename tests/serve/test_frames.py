@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sexpgpu.serve.hosted import Hosted, Limits
-from support.serving import Live, Wire, declare, onnx_hosted, serving
+from support.serving import Live, Wire, declare, onnx_hosted, serving, wait_until
 
 SIZE = 12
 """A call: four booleans, and an index of 8 bytes into 5 rows."""
@@ -154,10 +154,6 @@ def test_a_storm(sizes: list[int]) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        for _ in range(200):
-            if not live.server.connections:
-                break
-            time.sleep(0.01)
+        wait_until(lambda: not live.server.connections)
         assert not wrong
-        assert not live.server.connections
         assert len(os.listdir("/proc/self/fd")) <= files

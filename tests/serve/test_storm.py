@@ -12,7 +12,7 @@ def test_a_short_storm(clients: int, width: int) -> None:
     report = run_storm(clients, 5, width)
     assert not report.wrong, report.wrong[:5]
     assert len(report.done) == 8
-    assert report.done["well_behaved"] > 20
+    assert report.done["well_behaved"] >= 3
 
 
 def test_what_stays_behind_is_told() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from sexpgpu.serve.probe import Plan
 from sexpgpu.serve.protocol import TensorSpec
 from sexpgpu.serve.server import Server
 from sexpgpu.serve.session import Device, open_session
+
+#: Seconds after which something is taken never to come, however busy the machine is.
+PATIENCE = 120.0
 
 _DTYPES = {"float": "f32", "double": "f64", "bfloat16": "bf16", "int32": "i32", "int64": "i64"}
 
@@ -91,14 +95,14 @@ class Live:
     server: Server
     hosted: Hosted
 
-    def connect(self, seconds: float | None = 20) -> Wire:
+    def connect(self, seconds: float | None = PATIENCE) -> Wire:
         return Wire(self.path, seconds)
 
 
 class Wire:
     """A connection that speaks bytes; it has read the greeting."""
 
-    def __init__(self, path: str, seconds: float | None = 20) -> None:
+    def __init__(self, path: str, seconds: float | None = PATIENCE) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(seconds)
         self.socket.connect(path)
@@ -184,7 +188,7 @@ def serving(
         finally:
             server.stop()
             os.write(wake_write, b"\0")
-            thread.join(20)
+            thread.join(PATIENCE)
             place.remove()
             os.close(wake)
             os.close(wake_write)
@@ -200,7 +204,7 @@ class Process:
     process: subprocess.Popen[str]
     lines: list[str]
 
-    def connect(self, seconds: float | None = 20) -> Wire:
+    def connect(self, seconds: float | None = PATIENCE) -> Wire:
         return Wire(self.path, seconds)
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
@@ -208,7 +212,7 @@ class Process:
         self.process.send_signal(number)
         return self.wait()
 
-    def wait(self, seconds: float = 20) -> tuple[int, str]:
+    def wait(self, seconds: float = PATIENCE) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=seconds)
         return self.process.returncode, errors
 
@@ -257,6 +261,14 @@ def serve_process(
     finally:
         process.kill()
         process.communicate()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Looks until it holds; fails where it never does."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never comes to hold"
+        time.sleep(0.005)
 
 
 def pack(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> bytes:
