@@ -332,9 +332,10 @@ CODES: dict[str, Explanation] = {
         "variant and knobs that the checkpoint records.",
     ),
     "E-LOC-001": Explanation(
-        "a location's scheme is unknown",
+        "a location is neither a path nor a URL that is known",
         "Locations are paths and URLs that fsspec knows; other schemes are aliases that the "
-        "configuration file maps to one.",
+        "configuration file maps to one. An empty text is none of them: perhaps a variable of the "
+        "shell is not set.",
     ),
     "E-LOC-002": Explanation(
         "a location cannot be reached", "The reason that the storage gave is shown."

@@ -40,10 +40,15 @@ class Location:
     def parse(cls, text: str) -> Location:
         """The location that `text` names.
 
-        Raises E-LOC-001 for a scheme that is neither fsspec's nor an alias, E-CONFIG-001 where
-        looking for the alias finds the configuration malformed, and E-LOC-002 where the package
-        that reaches this kind of storage is not installed.
+        Raises E-LOC-001 for a scheme that is neither fsspec's nor an alias and for an empty text,
+        E-CONFIG-001 where looking for the alias finds the configuration malformed, and E-LOC-002
+        where the package that reaches this kind of storage is not installed.
         """
+        if not text:
+            # A variable of the shell that is not set, most often: no path to the current directory.
+            raise SexpgpuError(
+                "E-LOC-001", "the location is empty", expected="a path, a URL, or an alias"
+            )
         url = _resolve(text)
         scheme = _scheme(url)
         if scheme is None:

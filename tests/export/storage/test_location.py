@@ -137,3 +137,10 @@ def test_a_server_that_is_not_there_is_said_so() -> None:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         assert refusal(f"http://127.0.0.1:{port}/run").code == "E-LOC-002"
+
+
+def test_an_empty_location_is_not_the_current_directory() -> None:
+    with pytest.raises(SexpgpuError) as caught:
+        Location.parse("")
+    assert caught.value.code == "E-LOC-001"
+    assert caught.value.message == "the location is empty"

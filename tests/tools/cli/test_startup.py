@@ -6,7 +6,18 @@ import os
 import subprocess
 import sys
 
-HEAVY = ("fsspec", "ml_dtypes", "numpy", "onnx", "onnxruntime", "rich", "safetensors")
+HEAVY = (
+    "fsspec",
+    "jax",
+    "matplotlib",
+    "ml_dtypes",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "optax",
+    "rich",
+    "safetensors",
+)
 
 
 def _python(code: str) -> str:
