@@ -26,10 +26,17 @@ _LOOK_SECONDS = 0.001
 
 @contextmanager
 def running(
-    command: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    log: Path | None = None,
+    errors: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process, and whatever it starts, until the block ends."""
-    with open(log or os.devnull, "w") as output:
+    """A process, and whatever it starts, until the block ends.
+
+    What it says goes to `log`; or to a pipe, and what it says of errors to `errors`.
+    """
+    with open(log or errors or os.devnull, "w") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sexpgpu.tools.bench.expectations import expectations
+from sexpgpu.tools.bench.expectations import Expectation, expectations
 from sexpgpu.tools.bench.rounds import CLIENTS, Measured, middle
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -18,23 +18,14 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 def as_data(all_found: Sequence[Measured]) -> dict[str, Any]:
     """Everything, medians of the rounds."""
     return {
-        "machine": _machine(),
+        "machine": machine(onnxruntime=_runtime_version()),
         "models": {found.exported.model.name: _model(found) for found in all_found},
-        "ratios": [
-            {
-                "model": made.model,
-                "what": made.what,
-                "value": round(made.value, 3),
-                "bound": made.bound,
-                "holds": made.holds,
-            }
-            for found in all_found
-            for made in expectations(found)
-        ],
+        "ratios": ratio_data(made for found in all_found for made in expectations(found)),
     }
 
 
-def _machine() -> dict[str, Any]:
+def machine(**versions: str) -> dict[str, Any]:
+    """Where and when it was measured, with versions of packages by name."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -49,7 +40,7 @@ def _machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
-        "onnxruntime": _runtime_version(),
+        **versions,
         "load_at_end": round(os.getloadavg()[0], 2),
     }
 
@@ -94,14 +85,38 @@ def _model(found: Measured) -> dict[str, Any]:
 
 def tables(data: dict[str, Any]) -> str:
     """The machine, a table for each model, and the ratios, in Markdown."""
-    machine = data["machine"]
-    parts = [
-        f"{machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['system']}, "
-        f"Python {machine['python']}, ONNX Runtime {machine['onnxruntime']}; "
-        f"load {machine['load_at_end']} at the end."
-    ]
+    made = data["machine"]
+    parts = [machine_text(made, f"ONNX Runtime {made['onnxruntime']}")]
     for name, model in data["models"].items():
         parts.append(_model_table(name, model))
+    parts.append(ratio_table(data["ratios"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def machine_text(machine: dict[str, Any], versions: str) -> str:
+    """A sentence on where it was measured."""
+    return (
+        f"{machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['system']}, "
+        f"Python {machine['python']}, {versions}; load {machine['load_at_end']} at the end."
+    )
+
+
+def ratio_data(made: Iterable[Expectation]) -> list[dict[str, Any]]:
+    """Expectations as data."""
+    return [
+        {
+            "model": each.model,
+            "what": each.what,
+            "value": round(each.value, 3),
+            "bound": each.bound,
+            "holds": each.holds,
+        }
+        for each in made
+    ]
+
+
+def ratio_table(ratios: Iterable[dict[str, Any]]) -> str:
+    """What was expected, and whether it holds."""
     rows = [
         [
             ratio["model"],
@@ -110,17 +125,16 @@ def tables(data: dict[str, Any]) -> str:
             ratio["bound"],
             "yes" if ratio["holds"] else "**no**",
         ]
-        for ratio in data["ratios"]
+        for ratio in ratios
     ]
-    parts.append(_table(["model", "ratio", "measured", "expected", "holds"], rows))
-    return "\n\n".join(parts) + "\n"
+    return table(["model", "ratio", "measured", "expected", "holds"], rows)
 
 
 def _model_table(name: str, model: dict[str, Any]) -> str:
     head = (
-        f"**{name}**: {_bytes(model['weight_bytes'])} of weights, calls of {model['call_bytes']:,} "
-        f"and answers of {model['answer_bytes']:,} bytes; an echo of the same bytes takes "
-        f"{model['echo_us']:,.1f} µs."
+        f"**{name}**: {size_text(model['weight_bytes'])} of weights, "
+        f"calls of {model['call_bytes']:,} and answers of {model['answer_bytes']:,} bytes; "
+        f"an echo of the same bytes takes {model['echo_us']:,.1f} µs."
     )
     rows = []
     loads: dict[str, dict[int, Any]] = {}
@@ -139,7 +153,7 @@ def _model_table(name: str, model: dict[str, Any]) -> str:
             row += [f"{load['calls_per_second']:,.0f}" if load else ""] if clients > 1 else []
         key = names.get(who, who)
         memory, start = model["resident_bytes"].get(key), model["start_seconds"].get(key)
-        row += [_bytes(memory) if memory else "", f"{start:.2f}" if start else ""]
+        row += [size_text(memory) if memory else "", f"{start:.2f}" if start else ""]
         rows.append(row)
     rows += [[who, why, "", "", "", "", ""] for who, why in model["unavailable"].items()]
     columns = [
@@ -151,10 +165,11 @@ def _model_table(name: str, model: dict[str, Any]) -> str:
         "memory",
         "start s",
     ]
-    return head + "\n\n" + _table(columns, rows)
+    return head + "\n\n" + table(columns, rows)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, its columns aligned."""
     every = [list(columns), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in every) for i in range(len(columns))]
     lines = [
@@ -165,7 +180,8 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _bytes(count: int) -> str:
+def size_text(count: int) -> str:
+    """`17 KiB`"""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
@@ -174,10 +190,10 @@ def _bytes(count: int) -> str:
     return f"{value:.2f} GiB"
 
 
-def write_into(page: Path, text: str) -> None:
-    """Puts the tables between the page's two marks.  Raises ValueError where it has none."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the tables: {BEGIN} … {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+def write_into(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Puts the tables between two marks of the page.  Raises ValueError where it has none."""
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{page} has no place for the tables: {begin} … {end}")
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
