@@ -17,6 +17,7 @@ import pytest
 from support.serving import (
     PATIENCE,
     Process,
+    Wire,
     serve_process,
     start,
     wait_until,
@@ -81,13 +82,12 @@ def test_a_stop_answers_the_calls_in_flight(slow: Path, tmp_path: Path) -> None:
     """One that runs, those that wait for it, and those that a client has sent ahead."""
     with serve_process(slow, tmp_path / "s", "--batch", "2") as server:
         running, waiting, ahead = server.connect(), server.connect(), server.connect()
-        running.send(struct.pack("<q", 700))
-        _wait_until_it_runs(server)
+        _run_long(server, running, 3000)
         waiting.send(struct.pack("<q", 1))
         for number in range(3):
             ahead.send(struct.pack("<q", number))
         server.process.send_signal(signal.SIGTERM)
-        assert running.frame() == struct.pack("<bq", 0, 700)
+        assert running.frame() == struct.pack("<bq", 0, 3000)
         assert waiting.frame() == struct.pack("<bq", 0, 1)
         assert [ahead.frame() for _ in range(3)] == [struct.pack("<bq", 0, i) for i in range(3)]
         assert running.at_end()
@@ -100,8 +100,7 @@ def test_a_stop_answers_the_calls_in_flight(slow: Path, tmp_path: Path) -> None:
 
 def test_a_client_that_goes_on_calling_does_not_keep_it(slow: Path, tmp_path: Path) -> None:
     with serve_process(slow, tmp_path / "s") as server, server.connect() as wire:
-        wire.send(struct.pack("<q", 300))
-        _wait_until_it_runs(server)
+        _run_long(server, wire, 3000)
         server.process.send_signal(signal.SIGINT)
         answers = 0
         with suppress(EOFError, OSError):
@@ -131,8 +130,7 @@ def test_nobody_keeps_it_waiting(quick: Path, tmp_path: Path) -> None:
 
 def test_a_second_signal_ends_it_at_once(slow: Path, tmp_path: Path) -> None:
     with serve_process(slow, tmp_path / "s") as server, server.connect() as wire:
-        wire.send(struct.pack("<q", 1_000_000))
-        _wait_until_it_runs(server)
+        _run_long(server, wire, 1_000_000)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not _has(server.process, "ShdPnd", signal.SIGTERM))
         assert server.process.poll() is None
@@ -155,10 +153,11 @@ def _seconds_of(process: subprocess.Popen[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _wait_until_it_runs(server: Process) -> None:
-    """A call was sent: the server has begun to compute for it."""
-    begun = _seconds_of(server.process)
-    wait_until(lambda: _seconds_of(server.process) > begun + 0.05)
+def _run_long(server: Process, wire: Wire, milliseconds: int) -> None:
+    """Sends a call of the slow model, and waits until the server has begun to compute for it."""
+    before = _seconds_of(server.process)
+    wire.send(struct.pack("<q", milliseconds))
+    wait_until(lambda: _seconds_of(server.process) > before + 0.05)
 
 
 def test_it_can_be_stopped_while_it_loads(tmp_path: Path) -> None:
