@@ -17,7 +17,7 @@ from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import endpoint
 from sexpgpu.serve.endpoint import Endpoint
 from sexpgpu.tools import cli
-from support.permissions import needs_permissions, obey_permissions
+from support.permissions import OBEY_PERMISSIONS, needs_permissions
 from support.serving import serve_process, start, write_onnx
 
 
@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_loaded(
     model: Path, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o555)
-    process = start("serve", str(model), "--socket", str(tmp_path / "s"), before=obey_permissions)
+    process = start("serve", str(model), "--socket", str(tmp_path / "s"), before=OBEY_PERMISSIONS)
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert errors == (

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ import pytest
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.serve import Client, load
-from support.commands import command, environment
+from support.commands import command, environment, launched
 from support.exports import export
-from support.permissions import needs_permissions, obey_permissions
+from support.permissions import OBEY_PERMISSIONS, needs_permissions
 from support.serving import Wire, start
 
 PROGRAM = """
@@ -30,6 +29,8 @@ PROGRAM = """
 (defmodel net () (parts l (linear 4 3)) (apply (x) (l x)))
 (def model (net))
 """
+#: Files can be written up to so many bytes.
+LIMIT_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))"
 X = np.arange(4, dtype=np.float32).reshape(1, 4)
 
 
@@ -47,22 +48,22 @@ def serving(
     path: Path,
     *flags: str,
     redirections: str = "",
-    before: Callable[[], object] | None = None,
+    before: str = "",
     cwd: Path | None = None,
     **changes: str | None,
 ) -> Iterator[subprocess.Popen[str]]:
     """A server as a shell starts it, once it answers.
 
-    `changes` are to the environment, None takes out.
+    `before` is Python that its process runs first, and `changes` are to its environment, where None
+    takes a name out.
     """
     found = {k: v for k, v in (environment() | changes).items() if v is not None}
     arguments = command("serve", str(operand), "--socket", str(path), "--device=cpu", *flags)
     process = subprocess.Popen(
-        ["sh", "-c", f'exec "$@" {redirections}', "sh", *arguments],
+        launched(["sh", "-c", f'exec "$@" {redirections}', "sh", *arguments], before),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=before,
         cwd=cwd,
         env=found,
     )
@@ -126,16 +127,12 @@ def test_streams_that_take_nothing(
 def test_a_log_on_a_disk_that_becomes_full(made: Path, tmp_path: Path, buffered: str) -> None:
     """Of the file, so many bytes can be written."""
     log = tmp_path / "log"
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
     with serving(
         made / "export",
         tmp_path / "s",
         "--log-json",
         redirections=f"2>{log}",
-        before=limit,
+        before=LIMIT_FILES.format(1000),
         PYTHONUNBUFFERED=buffered,
     ) as process:
         want = call(tmp_path / "s")
@@ -149,13 +146,10 @@ def test_a_log_on_a_disk_that_becomes_full(made: Path, tmp_path: Path, buffered:
 
 
 def test_no_room_for_the_cache(made: Path, tmp_path: Path) -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-
     cache = tmp_path / "cache"
     for _ in range(2):
         with serving(
-            made / "export", tmp_path / "s", before=limit, SEXPGPU_CACHE=str(cache)
+            made / "export", tmp_path / "s", before=LIMIT_FILES.format(0), SEXPGPU_CACHE=str(cache)
         ) as process:
             call(tmp_path / "s")
             assert end(process)[0] == 128 + signal.SIGTERM
@@ -247,7 +241,7 @@ def test_a_cache_that_cannot_be_written(made: Path, tmp_path: Path, mode: int) -
     cache = tmp_path / "cache"
     cache.mkdir(mode=mode)
     with serving(
-        made / "export", tmp_path / "s", before=obey_permissions, SEXPGPU_CACHE=str(cache)
+        made / "export", tmp_path / "s", before=OBEY_PERMISSIONS, SEXPGPU_CACHE=str(cache)
     ) as process:
         call(tmp_path / "s")
         assert end(process)[0] == 128 + signal.SIGTERM
@@ -260,7 +254,7 @@ def test_what_may_not_be_read(made: Path, tmp_path: Path, file: str) -> None:
     shutil.copytree(made / "export", tmp_path / "export")
     operand = tmp_path / "export" / ("model.onnx" if file == "model.onnx" else "")
     (tmp_path / "export" / file).chmod(0)
-    process = start("serve", str(operand), "--socket", str(tmp_path / "s"), before=obey_permissions)
+    process = start("serve", str(operand), "--socket", str(tmp_path / "s"), before=OBEY_PERMISSIONS)
     out, errors = process.communicate(timeout=60)
     (tmp_path / "export" / file).chmod(0o700)
     assert (process.returncode, out) == (1, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,16 @@ def runner(capsys: pytest.CaptureFixture[str]) -> Run:
 def command(*arguments: str, before: str = "") -> list[str]:
     """A command line of a process of its own; `before` is Python that it runs first."""
     return [sys.executable, "-c", before + SCRIPT, *arguments]
+
+
+def launched(command: Sequence[str], before: str) -> list[str]:
+    """A command line of which Python runs `before` and then becomes the command.
+
+    What it sets stays: limits, permissions, signals that are ignored.  To do so between fork and
+    exec is not safe in a process of several threads, as one that runs tests may be.
+    """
+    code = f"import os, sys\n{before}\nos.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-S", "-c", code, *command]
 
 
 def environment(**changes: str) -> dict[str, str]:

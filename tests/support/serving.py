@@ -30,6 +30,7 @@ from sexpgpu.serve.probe import Plan
 from sexpgpu.serve.protocol import TensorSpec
 from sexpgpu.serve.server import Server
 from sexpgpu.serve.session import Device, open_session
+from support.commands import launched
 
 #: Seconds after which something is taken never to come, however busy the machine is.
 PATIENCE = 120.0
@@ -217,29 +218,18 @@ class Process:
         return self.process.returncode, errors
 
 
-def start(
-    *arguments: str,
-    keep: Sequence[int] = (),
-    before: Callable[[], object] = lambda: None,
-    **changes: Any,
-) -> subprocess.Popen[str]:
+def start(*arguments: str, keep: Sequence[int] = (), before: str = "") -> subprocess.Popen[str]:
     """The command, with signals as a shell would leave them; those in `keep` as they are here.
 
-    `before` is called in the new process, and `changes` are to how it is opened.
+    `before` is Python that its process runs first.
     """
     numbers = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM} - set(keep)
-
-    def prepare() -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-        before()
-
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    reset = f"import signal\nfor n in {[*map(int, numbers)]}: signal.signal(n, signal.SIG_DFL)\n"
     return subprocess.Popen(
-        [sys.executable, "-m", "sexpgpu.tools.cli", *arguments],
+        launched([sys.executable, "-m", "sexpgpu.tools.cli", *arguments], reset + before),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=prepare,
-        **streams | changes,
     )
 
 
