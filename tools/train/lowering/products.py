@@ -10,6 +10,7 @@ that give f32 for some layouts alone, and does not choose those, so that a progr
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import jax
@@ -51,6 +52,13 @@ def dot(a: jax.Array, left: str, b: jax.Array, right: str, result: str) -> jax.A
     both = [letter for letter in left if letter in right]
     shared = [letter for letter in both if letter in result]
     summed = [letter for letter in both if letter not in result]
+    word = "".join(summed)
+    if len(word) > 1 and left.startswith(word) and right.startswith(word):
+        # As one axis: over several XLA's CPU writes down the transpose of an operand, and computes
+        # it anew for that.
+        a, left = _merged(a, left, len(word))
+        b, right = _merged(b, right, len(word))
+        summed = [word[0]]
     in_bf16 = a.dtype == jnp.bfloat16
     product = lax.dot_general(
         a,
@@ -64,6 +72,11 @@ def dot(a: jax.Array, left: str, b: jax.Array, right: str, result: str) -> jax.A
     )
     letters = [*shared, *(c for c in left if c not in right), *(c for c in right if c not in left)]
     return product.transpose([letters.index(letter) for letter in result])
+
+
+def _merged(x: jax.Array, letters: str, count: int) -> tuple[jax.Array, str]:
+    """Its first axes as one."""
+    return x.reshape((math.prod(x.shape[:count]), *x.shape[count:])), letters[0] + letters[count:]
 
 
 def narrow(operand: jax.Array) -> jax.Array:
