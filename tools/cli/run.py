@@ -20,7 +20,7 @@ from sexpgpu.tools.cli.streams import say
 if TYPE_CHECKING:
     from sexpgpu.tools.train.run import Outcome
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(name="run")
@@ -127,7 +127,9 @@ def _stopping() -> Iterator[list[int]]:
             os._exit(128 + number)
         came.append(number)
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    # Under `nohup`, a terminal that closes stops nothing.
+    heard = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield came
     finally:

@@ -242,7 +242,7 @@ def signalled(folder: Path, count: int, *signals: int, json: bool = False) -> An
     return run_alone(folder, *IN, "run", *(["--json"] if json else []), before=before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_with_a_checkpoint(
     number: signal.Signals, folder: Path, cli: Run
 ) -> None:
