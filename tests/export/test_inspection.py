@@ -121,7 +121,7 @@ def test_weights(tmp_path: Path) -> None:
 
 def test_nothing(tmp_path: Path) -> None:
     assert "there is nothing at" in refused(tmp_path / "none", "E-FILE-001").message
-    refused("", "E-INSPECT-001")
+    refused("", "E-LOC-001")
 
 
 def test_what_is_of_no_known_kind(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 from sexpgpu.export.storage.checkpoint import open_checkpoint
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.metrics import read_metrics
-from support.commands import command, environment, run_alone
-from support.permissions import needs_permissions
+from support.commands import command, environment, launched, run_alone
+from support.permissions import OBEY_PERMISSIONS, needs_permissions
 from support.training import LINE, contents, stop_after, train, write_line
 
 IN = ("run", "line.sx", "--device", "cpu", "--checkpoint-dir", "run")
@@ -109,18 +109,10 @@ def test_no_room_for_the_log(folder: Path) -> None:
     goes_on(steps=200)
 
 
-#: Gives up root's rights and becomes its arguments; a fork of this process would not do, for JAX
-#: has threads.
-OBEYING = (
-    "import os, sys; from support.permissions import obey_permissions; obey_permissions(); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
-
-
 def obeying(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command in a process that files' permissions bind."""
     return subprocess.run(
-        [sys.executable, "-c", OBEYING, *command(*arguments)],
+        launched(command(*arguments), OBEY_PERMISSIONS),
         env=environment(),
         capture_output=True,
         text=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,13 @@ _SUMS = {"linear", "attention", "neural", "recurrence", "reduce", "normalization
 _STEPS = (1e-6, 3e-7)
 #: Points of a sample that are tried until the function is smooth at one.
 _POINTS = 8
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """What was compiled for a test is of no use to another, and takes gigabytes for them all."""
+    yield
+    jax.clear_caches()
 
 
 def test_every_operation_has_a_rule() -> None:
