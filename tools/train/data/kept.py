@@ -14,6 +14,7 @@ import numpy as np
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.folders import cache_directory
+from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.data.files import DataFile
 
 
@@ -30,15 +31,24 @@ def kept(
     else the result depends on.  It appears there whole or not at all; where the cache cannot be
     written, or it is not worthwhile, the result is in memory.
     """
-    if worthwhile:
+    folder = _folder() if worthwhile else None
+    if folder is not None:
         digest = hashlib.sha256(f"{maker} {dtype.str} {file.sha256()}".encode())
-        path = cache_directory() / "tokens" / digest.hexdigest()
+        path = folder / digest.hexdigest()
         with contextlib.suppress(OSError, ValueError):
             if not path.is_file():
                 _write(path, (piece.astype(dtype, copy=False) for piece in make()))
             return np.memmap(path, dtype, "r")
     pieces = [piece.astype(dtype, copy=False) for piece in make()]
     return np.concatenate(pieces) if pieces else np.empty(0, dtype)
+
+
+def _folder() -> Path | None:
+    """None for a user without a home."""
+    try:
+        return cache_directory() / "tokens"
+    except SexpgpuError:
+        return None
 
 
 def _write(path: Path, pieces: Iterable[Array]) -> None:
