@@ -8,10 +8,11 @@ from pathlib import Path
 
 from sexpgpu.export.graph.document import write_model
 from sexpgpu.export.graph.types import Array
-from sexpgpu.export.language.alone import trace_alone
+from sexpgpu.export.language.alone import try_alone
 from sexpgpu.export.language.initializers import initial_value
 from sexpgpu.export.language.program import compile_program
 from sexpgpu.export.language.recording import producer, record, record_model, record_parameter
+from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.storage.checkpoint import step_name
 from sexpgpu.export.storage.checkpoint_writer import TensorSet, save_checkpoint
 from sexpgpu.export.storage.location import Location
@@ -45,22 +46,14 @@ def write_initial(
     parameters = program.parameters()
     if seed is None:
         seed = program.run.seed if program.run is not None else 0
-    model, obstacle = None, None
-    try:
+    model = None
+    alone, obstacle = try_alone(program)
+    if alone is not None:
         place = str(location / step_name(step))
-        model = write_model(record_model(trace_alone(program), document, place), producer())
-    except SexpgpuError as error:
-        if not error.code.startswith("E-INFER"):
-            raise
-        obstacle = error
+        model = write_model(record_model(alone, document, place), producer())
 
     def read(name: str) -> Array:
-        parameter = parameters[name]
-        if parameter.load is None:
-            return initial_value(parameter, seed)
-        shape = [d for d in parameter.type.shape if isinstance(d, int)]
-        source = open_source(parameter.load)
-        return source.read(parameter.key or name, parameter.type.dtype, shape)
+        return first_value(parameters[name], seed)
 
     stored = [
         record_parameter(name, p) for name, p in parameters.items() if not (p.load and p.frozen)
@@ -70,3 +63,12 @@ def write_initial(
     target = save_checkpoint(location, document, tensors, averages=averages, model=model)
     size = sum(parameters[p.path].elements * parameters[p.path].type.dtype.itemsize for p in stored)
     return Written(str(target), len(parameters), size, obstacle)
+
+
+def first_value(parameter: Parameter, seed: int) -> Array:
+    """What a parameter begins as: read from its `:load` file, or drawn by its initializer."""
+    if parameter.load is None:
+        return initial_value(parameter, seed)
+    shape = [d for d in parameter.type.shape if isinstance(d, int)]
+    source = open_source(parameter.load)
+    return source.read(parameter.key or parameter.path, parameter.type.dtype, shape)

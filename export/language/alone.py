@@ -52,6 +52,19 @@ def trace_alone(program: Program) -> Alone:
     return _close(inputs, outputs, program)
 
 
+def try_alone(program: Program) -> tuple[Alone | None, SexpgpuError | None]:
+    """The model alone, or the E-INFER error that says why it cannot run so.
+
+    Raises whatever else is wrong with it.
+    """
+    try:
+        return trace_alone(program), None
+    except SexpgpuError as error:
+        if not error.code.startswith("E-INFER"):
+            raise
+        return None, error
+
+
 def record_fields(program: Program) -> dict[str, Tensor]:
     """A batch of the loader's records.  Raises E-MODEL-003 where nothing says what a record is."""
     loader = program.records()

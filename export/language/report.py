@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sexpgpu.export.graph.types import TensorType
-from sexpgpu.export.language.alone import Alone, trace_alone
+from sexpgpu.export.language.alone import Alone, try_alone
 from sexpgpu.export.language.data import Keyword
 from sexpgpu.export.language.program import Program, compile_program
 from sexpgpu.export.language.tensors import Parameter
@@ -60,13 +60,8 @@ def report_on(path: Path, variant: str | None, overrides: Mapping[str, object]) 
     Raises SexpgpuError for whatever is wrong in it; that its model cannot run alone is no error.
     """
     program = compile_program(path, variant, overrides)
-    alone = obstacle = independence = None
-    try:
-        alone = trace_alone(program)
-    except SexpgpuError as error:
-        if not error.code.startswith("E-INFER"):
-            raise
-        obstacle = error
+    alone, obstacle = try_alone(program)
+    independence = None
     training = trace_training(program)
     metrics = [*training.names("metric"), *training.names("counter")] if training else []
     report = Report(

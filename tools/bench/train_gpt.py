@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sexpgpu.export.initial import first_value
 from sexpgpu.tools.train.data.datasets import open_dataset
 from sexpgpu.tools.train.data.feed import Feed
-from sexpgpu.tools.train.plan import first_value, make_plan
+from sexpgpu.tools.train.plan import make_plan
 
 #: Steps whose batches are written down; contenders that do not read the text take them in turn.
 _BATCHES = 64

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sexpgpu.export.graph.types import Array
-from sexpgpu.export.language.alone import Alone, trace_alone
-from sexpgpu.export.language.initializers import initial_value
+from sexpgpu.export.language.alone import Alone, try_alone
 from sexpgpu.export.language.program import Program, compile_program
 from sexpgpu.export.language.run import Run
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.language.training import Training, trace_evaluation, trace_training
-from sexpgpu.export.storage.sources import open_source
 from sexpgpu.schemas.errors import SexpgpuError
 
 #: Of a run that does not say.
@@ -90,21 +87,6 @@ def make_plan(
             if training.parameters
             else "no parameter",
         )
-    alone = obstacle = None
-    try:
-        alone = trace_alone(program)
-    except SexpgpuError as error:
-        if not error.code.startswith("E-INFER"):
-            raise
-        obstacle = error
+    alone, obstacle = try_alone(program)
     run = program.run if steps is None else dataclasses.replace(program.run, steps=steps)
     return Plan(program, run, training, evaluation, trained, alone, obstacle)
-
-
-def first_value(parameter: Parameter, seed: int) -> Array:
-    """What a parameter begins as: of its `:load` file, or drawn by its initializer."""
-    if parameter.load is None:
-        return initial_value(parameter, seed)
-    shape = [d for d in parameter.type.shape if isinstance(d, int)]
-    source = open_source(parameter.load)
-    return source.read(parameter.key or parameter.path, parameter.type.dtype, shape)

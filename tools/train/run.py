@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sexpgpu.export.graph.graph import Value
+from sexpgpu.export.initial import first_value
 from sexpgpu.export.storage.location import Location
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.data.dataset import Dataset
@@ -31,7 +32,7 @@ from sexpgpu.tools.train.engine import (
 from sexpgpu.tools.train.evaluate import evaluate
 from sexpgpu.tools.train.metrics import MetricsLog
 from sexpgpu.tools.train.optimizer import make_optimizer
-from sexpgpu.tools.train.plan import Plan, first_value
+from sexpgpu.tools.train.plan import Plan
 from sexpgpu.tools.train.progress import Progress, open_progress
 from sexpgpu.tools.train.scalars import read
 from sexpgpu.tools.train.schedule import make_schedule
@@ -72,7 +73,7 @@ class TrainingRun:
         self._step = make_step(plan.training, run, self._optimizer, rate)
         self._evaluation = make_evaluation(plan.evaluation, run.precision, run.seed)
         self._evaluated: dict[str, float] = {}
-        self._evaluated_at = self._saved_at = -1
+        self._evaluated_at = -1
         self._place = ""
 
     def run(self, mode: Mode = "auto") -> Outcome:
@@ -99,8 +100,7 @@ class TrainingRun:
             stack.enter_context(log)
             feed = Feed(self._data, run.batch * run.accumulate, run.seed, start, steps=run.steps)
             stack.callback(feed.close)
-            state, step = self._train(state, start, feed, store, progress, log)
-            return self._outcome(step)
+            return self._outcome(self._train(state, start, feed, store, progress, log))
 
     def _begin(self, store: RunStore, mode: Mode) -> tuple[State, int]:
         """The state to go on from, and its step."""
@@ -119,7 +119,7 @@ class TrainingRun:
         store.check_same(stored)
         template = jax.eval_shape(self._first_state)
         state = store.restore(stored, template)
-        self._place, self._saved_at = str(stored.location), stored.document.step
+        self._place = str(stored.location)
         return state, stored.document.step
 
     def _first_state(self) -> State:
@@ -138,7 +138,7 @@ class TrainingRun:
         store: RunStore,
         progress: Progress,
         log: MetricsLog,
-    ) -> tuple[State, int]:
+    ) -> int:
         plan, run, watch = self._plan, self._plan.run, Watch()
         names = {value.name for value in plan.training.graph.inputs}
         rest = self._on_device(plan.training.graph.weights)
@@ -166,9 +166,7 @@ class TrainingRun:
                 self._save(store, state, step, progress, log)
             if ending:
                 break
-        if self._saved_at != step:
-            self._save(store, state, step, progress, log)
-        return state, step
+        return step
 
     def _is_due(self, step: int, every: int | None, last: bool) -> bool:
         return every is not None and (last or step % every == 0)
@@ -190,7 +188,6 @@ class TrainingRun:
     ) -> None:
         log.sync()
         self._place = str(store.save(step, state, self._rest))
-        self._saved_at = step
         progress.saved(step, self._place)
 
     def _on_device(self, weights: Mapping[str, Value]) -> Arrays:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sexpgpu.export.initial import first_value
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.tools.train.plan import Plan, first_value, make_plan
+from sexpgpu.tools.train.plan import Plan, make_plan
 from support.training import LINE, write_line
 
 NET = """
