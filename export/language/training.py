@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from sexpgpu.export.graph.graph import Graph, Value, reachable
@@ -11,10 +12,13 @@ from sexpgpu.export.language.plists import is_plist
 from sexpgpu.export.language.program import Program
 from sexpgpu.export.language.suggestion import misnamed
 from sexpgpu.export.language.tensors import Parameter, Tensor, Weight
+from sexpgpu.export.language.tracing import Note
 from sexpgpu.export.language.values import portray
 from sexpgpu.schemas.errors import SexpgpuError, Span
 
 LOSS = "loss"
+#: What a run tells beside the metrics.
+LEARNING_RATE = "learning_rate"
 
 
 @dataclass
@@ -22,8 +26,8 @@ class Training:
     """A step's graph: from the record's fields to the loss and what else is told of it.
 
     The graph's outputs are `metric:<name>`, of which `metric:loss` is the first, `counter:<name>`
-    and `guard:<name>`; `guards` says where each guard is written.  `parameters` are those that it
-    reads, by path.
+    and `guard:<name>`; a name that was noted before is numbered, `<name>.2`.  `guards` says where
+    each guard is written.  `parameters` are those that it reads, by path.
     """
 
     graph: Graph
@@ -64,13 +68,25 @@ def _trace(program: Program, *preparing: str, training: bool) -> Training | None
     with tracer.mode(training=training, draws=True):
         result = program.call("loss", [prediction, prepared])
         notes += tracer.notes
-    outputs = {f"metric:{name}": value for name, value in _measures(program, result).items()}
+    told = [Note("metric", n, v, None) for n, v in _measures(program, result).items()]
+    outputs: dict[str, Value] = {}
     guards: dict[str, Span | None] = {}
-    for note in notes:
-        outputs.setdefault(f"{note.kind}:{note.name}", note.value)
+    # Metrics and counters are shown together, beside the rate.
+    shown = {LEARNING_RATE}
+    for note in (*told, *notes):
+        name = _numbered(note.name, guards if note.kind == "guard" else shown)
+        outputs[f"{note.kind}:{name}"] = note.value
         if note.kind == "guard":
-            guards.setdefault(note.name, note.span)
+            guards[name] = note.span
+        else:
+            shown.add(name)
     return _close([field.value for field in fields.values()], outputs, guards, program)
+
+
+def _numbered(name: str, taken: Container[str]) -> str:
+    """The name, or `name.2`, `name.3` … where it is taken: a part used twice notes twice."""
+    names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def _measures(program: Program, result: object) -> dict[str, Value]:

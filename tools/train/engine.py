@@ -17,7 +17,7 @@ import optax
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.export.language.run import Run
 from sexpgpu.export.language.tensors import Parameter
-from sexpgpu.export.language.training import LOSS, Training
+from sexpgpu.export.language.training import LEARNING_RATE, LOSS, Training
 from sexpgpu.export.passes.precision import set_precision
 from sexpgpu.schemas.precision import Precision
 from sexpgpu.tools.train.average import start_averages
@@ -143,7 +143,7 @@ def make_step(
             for name, total in state.counters.items()
         }
         after = State(parameters, averages, moved, sums, broken)
-        metrics = {**found.metrics, **sums, "learning_rate": rate(number)}
+        metrics = {**found.metrics, **sums, LEARNING_RATE: rate(number)}
         return after, Told(metrics, found.guards, broken)
 
     compiled: Step = jax.jit(step, donate_argnums=0)

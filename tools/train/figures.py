@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from sexpgpu.export.language.training import LEARNING_RATE
+
 _RATES = ("records_per_second", "tokens_per_second")
 
 
@@ -71,7 +73,7 @@ def labelled(values: Mapping[str, int | float]) -> list[tuple[str, str]]:
     """Each value's label and text, without the rates, which are shown in another way."""
     labels = []
     for name, value in values.items():
-        if name == "learning_rate":
+        if name == LEARNING_RATE:
             labels.append(("lr", short_text(value)))
         elif name not in _RATES:
             labels.append((printable(name), number_text(value)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sexpgpu.export.language.training import LEARNING_RATE, LOSS
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.train.figures import number_text, printable
 from sexpgpu.tools.train.record import EVALUATION, TRAIN, Record
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LOSS, _LEARNING_RATE = "loss", "learning_rate"
 _RATES = ("records_per_second", "tokens_per_second")
 _PANELS_MOST = 12
 _NAME_MOST = 48
 _GAPS_MOST = 50
 
 _DOTS_PER_INCH = 120
-_WIDTH, _LOSS_HEIGHT, _PANEL_HEIGHT = 10.0, 4.6, 1.9
+_WIDTH, LOSS_HEIGHT, _PANEL_HEIGHT = 10.0, 4.6, 1.9
 
 _TRAINING, _EVALUATION, _OTHER, _FAULT = "#2f6db3", "#d9622b", "#4a4a4a", "#c22f2f"
 _STYLE = {
@@ -106,12 +106,12 @@ def _draw(records: Sequence[Record]) -> Figure:
     columns = 1 if len(shown) < 2 else 2
     rows = -(-len(shown) // columns)
     figure = Figure(
-        figsize=(_WIDTH, _LOSS_HEIGHT + rows * _PANEL_HEIGHT),
+        figsize=(_WIDTH, LOSS_HEIGHT + rows * _PANEL_HEIGHT),
         dpi=_DOTS_PER_INCH,
         layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08),
     )
     FigureCanvasAgg(figure)
-    heights = [_LOSS_HEIGHT] + [_PANEL_HEIGHT] * rows
+    heights = [LOSS_HEIGHT] + [_PANEL_HEIGHT] * rows
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=heights)
     top = figure.add_subplot(grid[0, :])
     _draw_loss(top, records)
@@ -130,15 +130,15 @@ def _draw(records: Sequence[Record]) -> Figure:
 def _names(records: Iterable[Record]) -> list[str]:
     """The names that have a panel of their own: the learning rate, the metrics, the rates."""
     names = dict.fromkeys(name for record in records for name in record.values)
-    ends = (_LOSS, _LEARNING_RATE, *_RATES)
-    first = [name for name in (_LEARNING_RATE,) if name in names]
+    ends = (LOSS, LEARNING_RATE, *_RATES)
+    first = [name for name in (LEARNING_RATE,) if name in names]
     last = [name for name in _RATES if name in names]
     return [*first, *(name for name in names if name not in ends), *last]
 
 
 def _draw_loss(axes: Axes, records: Sequence[Record]) -> None:
-    training = Series.of(records, TRAIN, _LOSS)
-    evaluation = Series.of(records, EVALUATION, _LOSS)
+    training = Series.of(records, TRAIN, LOSS)
+    evaluation = Series.of(records, EVALUATION, LOSS)
     smooth = training.smoothed()
     if len(training):
         if smooth is not training:
@@ -166,15 +166,15 @@ def _draw_panel(axes: Axes, records: Sequence[Record], name: str) -> None:
     """One measure, of training and of evaluations where both have it."""
     training = Series.of(records, TRAIN, name)
     evaluation = Series.of(records, EVALUATION, name)
-    smooth = training if name == _LEARNING_RATE else training.smoothed()
+    smooth = training if name == LEARNING_RATE else training.smoothed()
     if smooth is not training:
         raw = training.thinned()
         axes.plot(raw.steps, raw.values, color=_TRAINING, alpha=0.2, linewidth=0.6)
-    _draw_line(axes, smooth.thinned(), _OTHER if name == _LEARNING_RATE else _TRAINING)
+    _draw_line(axes, smooth.thinned(), _OTHER if name == LEARNING_RATE else _TRAINING)
     _draw_line(axes, evaluation, _EVALUATION, points=True)
     _draw_gaps(axes, training, evaluation)
     parts = (training.bulk(), smooth.values, evaluation.values)
-    if name in (_LEARNING_RATE, *_RATES):
+    if name in (LEARNING_RATE, *_RATES):
         # How much it changes is seen against nothing at all.
         _fit(axes, Scale.over(*parts, np.zeros(1), logarithmic=False))
     else:

@@ -8,13 +8,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from sexpgpu.export.language.training import LEARNING_RATE, LOSS
+
 Number: TypeAlias = int | float
 
 _KEPT = 1024
 """Steps that are remembered: more than a device is ever behind."""
 
 
-FIRST = ("loss", "learning_rate")
+FIRST = (LOSS, LEARNING_RATE)
 """What comes before the metrics, wherever values are shown or written."""
 
 

@@ -42,7 +42,25 @@ def test_metrics_and_counters_of_the_model_come_after_the_losss() -> None:
         "(def model (net))\n"
         "(defn loss (p r) (do (metric :size (mean p)) (list :loss (mean p) :error (max p))))"
     )
-    assert metrics(text) == ["loss", "error", "size", "seen"]
+    assert metrics(text) == ["loss", "error", "size", "size.2", "seen"]
+
+
+def test_a_part_that_is_used_twice_notes_twice() -> None:
+    text = (
+        "(def record (fields :x (list f32 8)))\n"
+        "(defmodel part () (parts l (linear 8 8)) (apply (x)\n"
+        "  (let (y (l x))\n"
+        "    (metric :size (mean y)) (counter :size 1) (guard :fine (all (is-finite y))) y)))\n"
+        "(def p (part))\n(defn model (x) (p (p x)))\n"
+        "(defn loss (p r) (list :loss (mean p) :learning_rate (max p)))"
+    )
+    training = trace_training(program(text))
+    assert training is not None
+    assert training.names("metric") == ["loss", "learning_rate.2", "size", "size.3"]
+    assert training.names("counter") == ["size.2", "size.4"]
+    assert training.names("guard") == [*training.guards] == ["fine", "fine.2"]
+    values = [training.graph.outputs[f"guard:{name}"] for name in training.guards]
+    assert values[0] is not values[1]
 
 
 def test_loss_gets_all_that_prepare_gave() -> None:

@@ -257,6 +257,15 @@ def test_a_broken_guard_stops_the_run(folder: Path) -> None:
     assert steps("run") == []
 
 
+def test_every_guard_of_a_name_is_looked_at(folder: Path) -> None:
+    both = "(guard :held (> (max (abs e)) 0.0)) (guard :held (< (max (abs e)) 0.0)) "
+    guarded = "(do " + both + LOSS + ")"
+    with pytest.raises(SexpgpuError) as caught:
+        train(write(LINE.replace(LOSS, guarded)), "run")
+    assert caught.value.code == "E-RUN-007"
+    assert "the guard `held.2`" in caught.value.message
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(folder: Path) -> None:
     text = LINE.replace("(mean (* e e))", "(mean (log (- 2.0 (* e e))))")
     with pytest.raises(SexpgpuError) as caught:
