@@ -25,8 +25,6 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _END = "end of block"
 _SECONDS = 900
 _SET_UP = "python3 tools/develop.py "
-#: What the tests' environment has installed.
-_INSTALL = "pip install "
 
 
 def _blocks() -> list[tuple[str, str]]:
@@ -54,7 +52,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     blocks = _blocks()
     with _Shell(here, environment) as shell:
         for (kind, text), (next_kind, shown) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
-            if kind == "sh" and not text.startswith((_SET_UP, _INSTALL)):
+            if kind == "sh" and not text.startswith(_SET_UP):
                 found.append((shell.run(text), shown if next_kind == "text" else ""))
             elif kind == "python":
                 command = [sys.executable, "-c", text]

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def demo(arguments: Sequence[str]) -> int:
     """Exports MiniLM, a sentence encoder with its real weights, serves it, and calls it."""
-    set_up()
+    # The README's tour goes on in the same environment, and trains.
+    set_up("train")
     models = os.environ.get("SEXPGPU_MODELS")
     knobs = ["--knob", f"weights={models}/minilm/model.safetensors"] if models else []
     folder, socket = "build/demo/minilm", "build/demo/minilm.sock"
