@@ -64,7 +64,7 @@ def test_a_wheel_holds_every_source_file_under_one_name(wheel: set[str]) -> None
         if file.suffix in (".py", ".sx", ".c", ".typed")
     }
     assert {name for name in wheel if ".dist-info/" not in name} == sources
-    assert "sexpgpu/export/language/prelude.sx" in sources
+    assert "sexpgpu/export/language/layers/linear.sx" in sources
     assert {f"sexpgpu/{name}/py.typed" for name in PACKAGES} <= sources
 
 

@@ -10,21 +10,21 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import click
 
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.language.arithmetic import number_builtins
-from sexpgpu.export.language.data import ListDatum, write
+from sexpgpu.export.language.data import Datum, ListDatum, write
 from sexpgpu.export.language.declarations import parameter_builtins
 from sexpgpu.export.language.library import general_builtins
 from sexpgpu.export.language.lists import list_builtins
 from sexpgpu.export.language.loaders import loader_builtins
 from sexpgpu.export.language.loading import load_builtin
 from sexpgpu.export.language.plists import plist_builtins
-from sexpgpu.export.language.reader import read
+from sexpgpu.export.language.prelude import prelude_sources
+from sexpgpu.export.language.reader import read_source
 from sexpgpu.export.language.recipes import recipe_builtins
 from sexpgpu.export.language.strings import string_builtins
 from sexpgpu.export.language.syntax import USAGE
@@ -186,28 +186,32 @@ _NUMBERS = (
 
 def layers_page() -> str:
     """The models and functions of the prelude, each with the comment above it."""
-    text = files("sexpgpu.export.language").joinpath("prelude.sx").read_text("utf-8")
     lines = [
         MADE,
         "# Layers\n",
         "The prelude: models and functions written in the language itself, in "
-        "[`export/language/prelude.sx`](../export/language/prelude.sx). "
+        "[`export/language/layers/`](../export/language/layers). "
         + ", ".join(f"`({short} …)` is `({layer} …)`" for short, layer in LAYERS.items())
         + " where no tensor comes first.",
     ]
-    source = text.split("\n")
-    for datum in read(text, "prelude.sx"):
-        assert isinstance(datum, ListDatum)
-        assert datum.span is not None
-        form, name, parameters = map(write, datum.items[:3])
-        lines += ["", f"## {name}\n", _lisp(f"({' '.join([name, *_words(parameters)])})"), ""]
-        about = _comment_above(source, datum.span.line)
-        if form == "defmodel":
-            apply = datum.items[-1]
-            assert isinstance(apply, ListDatum)
-            about.append(f"It makes a model, which is called with `{write(apply.items[1])}`.")
-        lines.append(" ".join(about))
+    for name, source in prelude_sources().items():
+        lines += ["", f"## {name.replace('-', ' ').capitalize()}"]
+        for datum in read_source(source):
+            lines += _layer(datum, source.text.split("\n"))
     return "\n".join(lines) + "\n"
+
+
+def _layer(datum: Datum, text: Sequence[str]) -> list[str]:
+    assert isinstance(datum, ListDatum)
+    assert datum.span is not None
+    form, name, parameters = map(write, datum.items[:3])
+    about = _comment_above(text, datum.span.line)
+    if form == "defmodel":
+        apply = datum.items[-1]
+        assert isinstance(apply, ListDatum)
+        about.append(f"It makes a model, which is called with `{write(apply.items[1])}`.")
+    usage = " ".join([name, *_words(parameters)])
+    return ["", f"### {name}\n", _lisp(f"({usage})"), "", " ".join(about)]
 
 
 def _words(parameters: str) -> list[str]:

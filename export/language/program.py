@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from sexpgpu.export.graph.types import DType
-from sexpgpu.export.language.data import Datum, ListDatum
+from sexpgpu.export.language.data import ListDatum
 from sexpgpu.export.language.declarations import parameter_builtins
 from sexpgpu.export.language.environment import Environment
 from sexpgpu.export.language.evaluator import Evaluator
@@ -25,6 +23,7 @@ from sexpgpu.export.language.models import (
     defmodel_form,
     walk_parts,
 )
+from sexpgpu.export.language.prelude import prelude_data
 from sexpgpu.export.language.reader import read_source
 from sexpgpu.export.language.recipes import recipe_builtins
 from sexpgpu.export.language.run import Run, read_run
@@ -196,7 +195,7 @@ def base_names(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
     base |= {builtin.name: builtin for builtin in builtins}
     base |= tensor_builtins(tracer)
     prelude = evaluator.environment(base)
-    for datum in _prelude_data():
+    for datum in prelude_data():
         evaluator.run_form(datum, prelude)
     base = dict(prelude.top.values)
     for name, layer in LAYERS.items():
@@ -204,12 +203,6 @@ def base_names(evaluator: Evaluator, tracer: Tracer) -> dict[str, object]:
         assert isinstance(made, ModelClass)
         base[name] = operation_or_layer(tracer, name, made)
     return base
-
-
-@lru_cache(maxsize=1)
-def _prelude_data() -> tuple[Datum, ...]:
-    text = files("sexpgpu.export.language").joinpath("prelude.sx").read_text("utf-8")
-    return tuple(read_source(Source("prelude.sx", text, library=True)))
 
 
 def _assign(program: Program) -> None:

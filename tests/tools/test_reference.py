@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sexpgpu.export.language.data import ListDatum, write
-from sexpgpu.export.language.reader import read
+from sexpgpu.export.language.prelude import prelude_data
 from sexpgpu.export.operations.operation import Operation, all_operations
 from sexpgpu.schemas.codes import CODES
 from sexpgpu.tools import reference
@@ -70,12 +70,11 @@ def test_every_name_of_the_library_says_what_it_gives() -> None:
 
 def test_every_layer_has_its_comment() -> None:
     page = reference.layers_page()
-    source = Path(reference.__file__).resolve().parent.parent / "export/language/prelude.sx"
     names = []
-    for datum in read(source.read_text("utf-8"), "prelude.sx"):
+    for datum in prelude_data():
         assert isinstance(datum, ListDatum)
         names.append(write(datum.items[1]))
-    entries = dict(entry.split("\n", 1) for entry in page.split("\n## ")[1:])
+    entries = dict(entry.split("\n", 1) for entry in page.split("\n### ")[1:])
     assert list(entries) == names
     bare = [
         name

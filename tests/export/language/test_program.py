@@ -173,7 +173,7 @@ def test_a_parameter_in_no_part_is_shown_where_it_is_declared() -> None:
 def test_a_layer_made_where_it_is_applied_is_in_no_part() -> None:
     error = program_error(HEAD + "(defn model (x) ((linear 8 4) x))", "E-MODEL-002")
     assert error.user_span is not None
-    assert "prelude.sx" in error.render()
+    assert "layers/linear.sx" in error.render()
 
 
 # Forms of the top level

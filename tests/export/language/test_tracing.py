@@ -140,11 +140,11 @@ def test_an_error_inside_a_layer_is_shown_at_the_call_of_the_layer() -> None:
     assert place(error) == (5, 5, "(l (relu x))")
     shown = error.render()
     assert "  --> " not in shown.split("\n")[0]
-    assert "it went wrong in `linear`, at prelude.sx:" in shown
+    assert "it went wrong in `linear`, at layers/linear.sx:" in shown
     assert "(matmul x (if transposed (transpose w) w))" in shown
     assert "in linear, called at " in shown
     assert error.as_data()["line"] == 5
-    assert str(error.as_data()["inside"]).startswith("prelude.sx:")
+    assert str(error.as_data()["inside"]).startswith("layers/linear.sx:")
 
 
 def test_the_call_stack_goes_through_models_and_functions() -> None:

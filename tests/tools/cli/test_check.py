@@ -158,7 +158,7 @@ def test_an_error_names_the_file_the_line_and_the_call_stack(
         "  = came: [batch, 8] f32 and [9, 4] f32\n"
         "  = expected: 8, the last axis of `a`, to be 9, the rows of `b`\n"
         "  = help: `(transpose b)` swaps the last two axes\n"
-        "  = note: it went wrong in `linear`, at prelude.sx:8:13: "
+        "  = note: it went wrong in `linear`, at layers/linear.sx:6:13: "
         "(matmul x (if transposed (transpose w) w))\n"
         "    in linear, called at net.sx:7:26\n"
         "    in net\n"
