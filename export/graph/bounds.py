@@ -17,6 +17,7 @@ _PASSING = frozenset(
         "slice",
         "flip",
         "roll",
+        "shift",
         "tile",
         "cast",
         "split",

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from sexpgpu.export.graph.graph import Attributes
-from sexpgpu.export.graph.types import Array, Batch, Dimension, TensorType
+from sexpgpu.export.graph.types import Array, Batch, Dimension, Shape, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
-from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, operation
+from sexpgpu.export.operations.operation import (
+    WHOLE,
+    Apart,
+    Causal,
+    Fate,
+    Operation,
+    operation,
+)
 from sexpgpu.export.operations.rules import (
     fail_batch,
     fail_value,
+    fitting,
     known,
     normalize_axes,
     normalize_axis,
@@ -215,6 +223,82 @@ class Roll(Operation):
     ) -> Sequence[Fate]:
         moved = axis == attributes["axis"] % inputs[0].rank
         return [WHOLE if moved and self._first(inputs[0], attributes) else Apart(axis)]
+
+
+@operation
+class Shift(Operation):
+    """The positions of an axis moved on by a count; `:value` comes in at the start.
+
+    A negative count moves back, and the value comes in at the end.  By 1 along time it gives each
+    position what stood before it (the token shift of RWKV); it is causal where it moves on.
+
+    ONNX: Slice, then Pad; on bf16 through f32, exactly.
+    """
+
+    name = "shift"
+    family = "shape"
+    signature = signature(
+        Operand("x"),
+        Attribute("count", Kind.INTEGER, keyword=False),
+        Attribute("axis", Kind.INTEGER, -1),
+        Attribute("value", Kind.NUMBER, 0.0),
+    )
+    constraints = ("`x` has the axis.", "The axis is not the batch.", "The dtype has the value.")
+    example = ("(shift (tensor (list 1 2 3 4)) 1)", "[0 1 2 3]")
+
+    def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        fitting(self.name, attributes["value"], inputs[0].dtype)
+        self._widths(inputs[0].shape, attributes)
+        return [inputs[0]]
+
+    def _widths(self, shape: Shape, attributes: Attributes) -> tuple[int, int, int]:
+        """The axis, and how many positions come in at its start and at its end."""
+        axis = normalize_axis(self.name, attributes["axis"], len(shape))
+        length = known(self.name, "how long the axis is", shape[axis])
+        count = min(max(attributes["count"], -length), length)
+        return axis, max(count, 0), max(-count, 0)
+
+    def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
+        x = inputs[0]
+        axis, start, end = self._widths(x.shape, attributes)
+        before = (slice(None),) * axis
+        result = np.full(x.shape, attributes["value"], x.dtype)
+        length = x.shape[axis]
+        result[*before, start : length - end] = x[*before, end : length - start]
+        return [result]
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        x = inputs[0]
+        axis, start, end = self._widths(x.shape, attributes)
+        length = known(self.name, "how long the axis is", x.shape[axis])
+        value = onnx.constant(fitting(self.name, attributes["value"], x.dtype))
+        if start == end:
+            return [x.name]
+        if start + end == length:
+            return [onnx.add("Expand", value, onnx.shape(x.shape))]
+        bounds = (onnx.ints([n]) for n in (end, length - start, axis))
+        counts = [0] * 2 * x.type.rank
+        counts[axis], counts[x.type.rank + axis] = start, end
+        return [onnx.add("Pad", onnx.add("Slice", x.name, *bounds), onnx.ints(counts), value)]
+
+    def axis_rule(
+        self,
+        operand: int,
+        axis: int,
+        inputs: Sequence[TensorType],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[Fate]:
+        moved, start, end = self._widths(inputs[0].shape, attributes)
+        if axis != moved or start == end:
+            return [Apart(axis)]
+        return [Causal(axis) if start else WHOLE]
 
 
 def _all_in_order(positions: range, length: Dimension) -> bool:

@@ -93,6 +93,35 @@ def test_roll_against_onnx(
     assert claims == len(shape) - (origin != list(range(length)))
 
 
+@given(shape_and_axis(), st.integers(-9, 9) | st.just(10**30), DTYPES, OPSETS, SEEDS, st.data())
+def test_shift_against_onnx(
+    pair: tuple[tuple[int, ...], int], count: int, dtype: DType, opset: int, seed: int, data: Any
+) -> None:
+    shape, axis = pair
+    length = shape[axis]
+    x = random_array(seed, dtype, shape, special=True)
+    batch = batch_axis_of(data, shape, axis)
+    (result,) = check("shift", [x], [batch], count=count, axis=axis, value=1.0, opset=opset)
+    assert result.shape == x.shape
+    for position in range(length):
+        origin, found = position - count, np.take(result, position, axis)
+        if 0 <= origin < length:
+            assert_same(found, np.take(x, origin, axis))
+        else:
+            assert (found == 1).all()
+    claims = check_axis_rule("shift", [x], count=count, axis=axis)
+    assert claims == len(shape) - (count < 0 and length > 0)
+
+
+def test_shift_refuses() -> None:
+    x = np.zeros((2, 3), np.int32)
+    error_of("E-VALUE-001", "shift", [x], count=1, axis=2)  # shift 1
+    with pytest.raises(SexpgpuError) as caught:  # shift 2
+        single("shift", [x], [0], count=1, axis=0)
+    assert caught.value.code == "E-SHAPE-002"
+    error_of("E-VALUE-001", "shift", [x], count=1, value=0.5)  # shift 3
+
+
 def test_roll_refuses() -> None:
     x = np.zeros((2, 3), np.float32)
     error_of("E-VALUE-001", "roll", [x], shift=1, axis=2)  # roll 1

@@ -74,6 +74,18 @@ def roll(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
     return [jnp.roll(inputs[0], shift, axis)]
 
 
+@rule("shift")
+def shift(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    x, axis = jnp.asarray(inputs[0]), at.attributes["axis"]
+    length = x.shape[axis]
+    count = min(max(at.attributes["count"], -length), length)
+    widths = [(0, 0, 0)] * x.ndim
+    # Negative widths cut.
+    widths[axis] = (count, -count, 0)
+    value = fitting("shift", at.attributes["value"], at.results[0].dtype)
+    return [lax.pad(x, jnp.asarray(value), widths)]
+
+
 @rule("pad")
 def pad(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
     x, mode = jnp.asarray(inputs[0]), at.attributes["mode"]

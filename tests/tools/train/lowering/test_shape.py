@@ -44,6 +44,13 @@ def test_rolls_of_any_shift(shift: int) -> None:
     check("roll", np.arange(2), shift=shift, axis=0)
 
 
+@pytest.mark.parametrize("count", [0, 1, -1, 3, 4, HUGE, -HUGE])
+def test_shifts_by_any_count(count: int) -> None:
+    check("shift", np.arange(6).reshape(2, 3), count=count)
+    check("shift", np.zeros((2, 0)), count=count)
+    check("shift", np.arange(6.0).reshape(3, 2), count=count, axis=0, value=float("-inf"))
+
+
 def test_parts_of_no_length() -> None:
     x = np.arange(6).reshape(2, 3)
     check("split", x, parts=(0, 3, 0))
