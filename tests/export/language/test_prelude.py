@@ -2,95 +2,26 @@
 
 from __future__ import annotations
 
-import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sexpgpu.export.graph.types import Array, concrete
 from sexpgpu.export.language.models import ModelClass
-from support.harness import check_graph
-from support.programs import place, program, program_error, traced
+from support.layers import BATCH, Layer, X, gelu, layer_normal, rms_normal, sigmoid, silu, softmax
+from support.programs import program, program_error, traced
 
-BATCH = 3
-
-
-class Layer:
-    """A layer applied to random numbers, with random weights in place of its initial ones."""
-
-    def __init__(self, expression: str, *fields: str, call: str = "(m x)") -> None:
-        names = [field.split()[0] for field in fields]
-        record = " ".join(f":{field}" for field in fields)
-        graph, weights = traced(
-            f"(def record (fields {record}))\n"
-            f"(defmodel net () (parts m {expression}) (apply ({' '.join(names)}) {call}))\n"
-            "(def model (net))"
-        )
-        generator = np.random.default_rng(5)
-        self.weights: dict[str, Array] = {}
-        for path, array in weights.items():
-            drawn = generator.standard_normal(array.shape).astype(array.dtype)
-            # A variance is positive.
-            self.weights[path.removeprefix("m.")] = abs(drawn) if "variance" in path else drawn
-        feeds: dict[str, Array] = {}
-        for value in graph.inputs:
-            shape = concrete(value.type.shape, BATCH)
-            if value.type.dtype.is_integer:
-                feeds[value.name] = generator.integers(0, 5, shape).astype(value.type.dtype.numpy)
-            elif value.type.dtype.is_float:
-                feeds[value.name] = generator.standard_normal(shape).astype(np.float32)
-            else:
-                feeds[value.name] = generator.random(shape) < 0.6
-        self.inputs = list(feeds.values())
-        stored = {f"m.{path}": array for path, array in self.weights.items()}
-        (self.found,) = check_graph(graph, feeds, stored, relative=2e-4, absolute=2e-5)
-
-    @property
-    def x(self) -> Array:
-        return self.inputs[0].astype(np.float64)
-
-    def __getitem__(self, path: str) -> Array:
-        return self.weights[path].astype(np.float64)
-
-    def is_close_to(self, wanted: Array) -> None:
-        assert self.found.shape == wanted.shape
-        np.testing.assert_allclose(self.found, wanted, 2e-4, 2e-5)
-
-
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def silu(x: Array) -> Array:
-    return x * sigmoid(x)
-
-
-def gelu(x: Array) -> Array:
-    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-
-
-def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True))
-
-
-X = "x (list f32 5 4)"
-#: A call with a mask [batch, positions] that lets the first position be seen always.
-MASKED = (
-    "(m x :mask (concat (broadcast-to true (list (dim x 0) 1)) "
-    "(slice mask :axis 1 :from 1) :axis 1))"
-)
 IMAGE = "x (list f32 4 6 5)"
 
 
 def test_every_layer_is_tested() -> None:
+    """A test of the files beside this one names it."""
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_prelude*.py"))
     top = program("(def model (linear 1 1))").environment.top
-    layers = {name for name, value in top.values.items() if isinstance(value, ModelClass)}
-    assert layers == {
-        *("linear", "embedding", "layer-norm", "rms-norm", "group-norm", "batch-norm", "mlp"),
-        *("swiglu", "self-attention", "conv1d", "conv2d", "lstm-layer", "gru-layer", "mixture"),
-        "dropout-layer",
-    }
+    layers = [name for name, value in top.values.items() if isinstance(value, ModelClass)]
+    assert len(layers) > 15
+    assert [name for name in layers if not re.search(rf"(?<![\w-]){name}(?![\w-])", tests)] == []
 
 
 def test_linear() -> None:
@@ -114,23 +45,29 @@ def test_embedding() -> None:
 
 def test_layer_norm() -> None:
     layer = Layer("(layer-norm 4 :epsilon 0.1)", X)
-    x = layer.x
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.1)
-    layer.is_close_to(normal * layer["scale"] + layer["bias"])
+    layer.is_close_to(layer_normal(layer.x, 0.1) * layer["scale"] + layer["bias"])
 
 
 def test_layer_norm_without_bias() -> None:
     layer = Layer("(layer-norm 4 :bias false)", X)
     assert list(layer.weights) == ["scale"]
-    x = layer.x
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    layer.is_close_to(normal * layer["scale"])
+    layer.is_close_to(layer_normal(layer.x) * layer["scale"])
 
 
 def test_rms_norm() -> None:
     layer = Layer("(rms-norm 4 :epsilon 0.1)", X)
-    x = layer.x
-    layer.is_close_to(x / np.sqrt((x * x).mean(-1, keepdims=True) + 0.1) * layer["scale"])
+    layer.is_close_to(rms_normal(layer.x, 0.1) * layer["scale"])
+
+
+def test_rms_norm_with_an_offset_begins_as_zero() -> None:
+    layer = Layer("(rms-norm 4 :offset 1.0)", X)
+    layer.is_close_to(rms_normal(layer.x, 1e-6) * (1 + layer["scale"]))
+    _, weights = traced(
+        "(def record (fields :x (list f32 4)))\n"
+        "(defmodel net () (parts m (rms-norm 4 :offset 1)) (apply (x) (m x)))\n"
+        "(def model (net))"
+    )
+    assert not weights["m.scale"].any()
 
 
 def test_group_norm() -> None:
@@ -178,121 +115,6 @@ def test_swiglu() -> None:
     layer.is_close_to(inner @ layer["down.w"])
 
 
-def attend(
-    layer: Layer,
-    heads: int,
-    groups: int,
-    allowed: Array,
-    turn: object = None,
-    softcap: float | None = None,
-) -> Array:
-    """Attention written out: a head and a query at a time."""
-    x = layer.x
-    time = x.shape[1]
-
-    def project(name: str) -> Array:
-        bias = layer[f"{name}.b"] if f"{name}.b" in layer.weights else 0.0
-        return np.asarray(x @ layer[f"{name}.w"] + bias)
-
-    size = layer["q.w"].shape[1] // heads
-    q, k, v = project("q"), project("k"), project("v")
-    made = np.zeros((BATCH, time, heads * size))
-    for head in range(heads):
-        key_head = head * groups // heads
-        mine = slice(head * size, (head + 1) * size)
-        theirs = slice(key_head * size, (key_head + 1) * size)
-        queries, keys, values = q[..., mine], k[..., theirs], v[..., theirs]
-        if turn is not None:
-            queries, keys = turn(queries), turn(keys)  # type: ignore[operator]
-        for b in range(BATCH):
-            scores = queries[b] @ keys[b].T / math.sqrt(size)
-            if softcap is not None:
-                scores = softcap * np.tanh(scores / softcap)
-            scores = np.where(allowed[b] if allowed.ndim == 3 else allowed, scores, -np.inf)
-            made[b, :, mine] = softmax(scores) @ values[b]
-    bias = layer["out.b"] if "out.b" in layer.weights else 0.0
-    return np.asarray(made @ layer["out.w"] + bias)
-
-
-EVERY = np.ones((5, 5), bool)
-CAUSAL = np.tril(EVERY)
-
-
-def turned(x: Array) -> Array:
-    """Rotary of pairs (j, j + size/2), by positions from 0, base 100."""
-    half = x.shape[-1] // 2
-    angles = np.arange(x.shape[-2])[:, None] * 100.0 ** (-np.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    cos, sin = np.cos(angles), np.sin(angles)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def turned_in_pairs(x: Array) -> Array:
-    """Rotary of pairs (2j, 2j + 1) of the first two components alone."""
-    angles = np.arange(x.shape[-2])
-    a, b = x[..., 0], x[..., 1]
-    cos, sin = np.cos(angles), np.sin(angles)
-    return np.concatenate([np.stack([a * cos - b * sin, b * cos + a * sin], -1), x[..., 2:]], -1)
-
-
-def test_self_attention() -> None:
-    layer = Layer("(self-attention 4 2)", X)
-    assert list(layer.weights) == ["q.w", "q.b", "k.w", "k.b", "v.w", "v.b", "out.w", "out.b"]
-    layer.is_close_to(attend(layer, 2, 2, EVERY))
-
-
-def test_self_attention_causal_and_without_bias() -> None:
-    layer = Layer("(self-attention 4 2 :causal true :bias false)", X)
-    assert list(layer.weights) == ["q.w", "k.w", "v.w", "out.w"]
-    layer.is_close_to(attend(layer, 2, 2, CAUSAL))
-
-
-def test_self_attention_without_the_last_bias() -> None:
-    layer = Layer("(self-attention 4 2 :out-bias false)", X)
-    assert "out.b" not in layer.weights
-    layer.is_close_to(attend(layer, 2, 2, EVERY))
-
-
-def test_self_attention_grouped_query() -> None:
-    layer = Layer("(self-attention 4 4 :kv-heads 2 :head-dim 2)", X)
-    assert layer["k.w"].shape == (4, 4)
-    layer.is_close_to(attend(layer, 4, 2, EVERY))
-
-
-def test_self_attention_rotary() -> None:
-    layer = Layer("(self-attention 4 2 :head-dim 4 :rotary true :base 100 :causal true)", X)
-    layer.is_close_to(attend(layer, 2, 2, CAUSAL, turned))
-
-
-def test_self_attention_rotary_of_interleaved_pairs_of_some_components() -> None:
-    options = ":head-dim 4 :rotary true :interleaved true :rotary-dim 2"
-    layer = Layer(f"(self-attention 4 2 {options})", X)
-    layer.is_close_to(attend(layer, 2, 2, EVERY, turned_in_pairs))
-
-
-def test_self_attention_in_a_window() -> None:
-    layer = Layer("(self-attention 4 2 :causal true :window 2)", X)
-    layer.is_close_to(attend(layer, 2, 2, CAUSAL & ~np.tril(EVERY, -2)))
-
-
-def test_self_attention_with_a_soft_cap() -> None:
-    layer = Layer("(self-attention 4 2 :softcap 1.5)", X)
-    layer.is_close_to(attend(layer, 2, 2, EVERY, softcap=1.5))
-
-
-def test_self_attention_with_a_mask_of_keys() -> None:
-    layer = Layer("(self-attention 4 2)", X, "mask (list bool 5)", call=MASKED)
-    mask = layer.inputs[1].copy()
-    mask[:, 0] = True
-    layer.is_close_to(attend(layer, 2, 2, np.broadcast_to(mask[:, None], (BATCH, 5, 5))))
-
-
-def test_self_attention_with_a_mask_of_pairs() -> None:
-    call = "(m x :mask (logical-or mask (eye 5 :dtype bool)))"
-    layer = Layer("(self-attention 4 2)", X, "mask (list bool 1 5 5)", call=call)
-    layer.is_close_to(attend(layer, 2, 2, layer.inputs[1][:, 0] | np.eye(5, dtype=bool)))
-
-
 @pytest.mark.parametrize(
     ("layer", "last"), [("(mlp 4 8 4 {})", "m.down.w"), ("(self-attention 4 2 {})", "m.out.w")]
 )
@@ -311,12 +133,6 @@ def test_initializers(layer: str, last: str) -> None:
     found = values(":init (constant 2) :out-init (constant 3)")
     assert found.pop(last) == {3}
     assert set.union(*found.values()) == {2}
-
-
-def test_self_attention_refuses_a_width_that_its_heads_do_not_divide() -> None:
-    error = program_error("(def x (self-attention 8 3))", "E-ASSERT-001")
-    assert error.message == "a width of 8 cannot be divided among 3 heads"
-    assert place(error) == (1, 8, "(self-attention 8 3)")
 
 
 def test_conv1d() -> None:
