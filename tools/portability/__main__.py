@@ -1,0 +1,141 @@
+"""`python -m sexpgpu.tools.portability`: examples in runtimes, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.bench.report import write_into
+from sexpgpu.tools.portability import WORK
+from sexpgpu.tools.portability.cases import Case, Form, find_programs, prepare
+from sexpgpu.tools.portability.environments import Unavailable, install
+from sexpgpu.tools.portability.runtime import Runtime, read_runtimes
+from sexpgpu.tools.portability.table import BEGIN, END, tables
+from sexpgpu.tools.portability.trial import Outcome, attempt
+
+
+@click.command()
+@click.argument("examples", nargs=-1, metavar="[EXAMPLE]...")
+@click.option("--runtime", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--profile", type=click.Choice(["portable", "fused", "both"]), default="both")
+@click.option("--again", is_flag=True, help="Run also what was run before and is as it was.")
+@click.option("--json", "as_json", is_flag=True, help="Print data.")
+@click.option("--write", "page", metavar="PAGE", type=click.Path(path_type=Path))
+@click.option("--keep", "work", metavar="DIR", type=click.Path(path_type=Path), default=WORK,
+              help="Where exports, environments and results are kept.")  # fmt: skip
+def main(
+    examples: tuple[str, ...],
+    names: tuple[str, ...],
+    profile: str,
+    again: bool,
+    as_json: bool,
+    page: Path | None,
+    work: Path,
+) -> None:
+    """Run the exports of examples, all of them or those named, in runtimes."""
+    programs = find_programs()
+    runtimes = read_runtimes()
+    for kind, asked, known in (
+        ("example", examples, list(programs)),
+        ("runtime", names, list(runtimes)),
+    ):
+        for name in asked:
+            if name not in known:
+                raise click.UsageError(f"no {kind} is called {name}; there are {', '.join(known)}")
+    chosen = {name: runtimes[name] for name in names or runtimes}
+    work = work.absolute()
+    places: dict[str, Path] = {}
+    obstacles: dict[str, str] = {}
+    for runtime in chosen.values():
+        try:
+            places[runtime.name] = install(runtime, work)
+        except Unavailable as error:
+            obstacles[runtime.name] = str(error)
+            _say(f"{runtime.name}: not set up: {error}")
+    outcomes: list[Outcome] = []
+    skipped: dict[str, str] = {}
+    for name in examples or programs:
+        for form in (Form("portable"), Form("fused")):
+            if profile not in ("both", form.profile):
+                continue
+            begin = time.monotonic()
+            try:
+                case = prepare(programs[name], form, work)
+            except SexpgpuError as error:
+                skipped[name] = f"{error.code}: {error.message}"
+                _say(f"{name}: {skipped[name]}")
+                break
+            _say(f"{name} {form}: ready after {time.monotonic() - begin:.1f} s")
+            for runtime in chosen.values():
+                if runtime.name in places:
+                    outcomes += _attempts(runtime, places[runtime.name], case, work, again)
+    data = _data(chosen, outcomes, obstacles, skipped)
+    if page is not None:
+        write_into(page, tables(data), BEGIN, END)
+    click.echo(json.dumps(data, indent=2) if as_json else tables(data))
+
+
+def _attempts(runtime: Runtime, place: Path, case: Case, work: Path, again: bool) -> list[Outcome]:
+    """The case, and where it fails the same with a fixed batch."""
+    if case.form.profile == "fused" and not runtime.fused:
+        return []
+    outcomes = [attempt(runtime, place, case, work / "results", again=again)]
+    _say_outcome(outcomes[0])
+    if not outcomes[0].agrees:
+        program = find_programs()[case.name]
+        fixed = prepare(program, Form(case.form.profile, 1), work)
+        outcomes.append(attempt(runtime, place, fixed, work / "results", again=again))
+        _say_outcome(outcomes[1])
+    return outcomes
+
+
+def _data(
+    runtimes: dict[str, Runtime],
+    outcomes: list[Outcome],
+    obstacles: dict[str, str],
+    skipped: dict[str, str],
+) -> dict[str, Any]:
+    return {
+        "runtimes": {
+            name: {
+                "title": runtime.title,
+                "packages": list(runtime.packages),
+                "fused": runtime.fused,
+                "reasons": {
+                    reason.key: {"because": reason.because, "instead": reason.instead}
+                    for reason in runtime.reasons
+                },
+            }
+            for name, runtime in runtimes.items()
+        },
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+        "not_set_up": obstacles,
+        "skipped": skipped,
+    }
+
+
+def _say_outcome(outcome: Outcome) -> None:
+    text = f"  {outcome.runtime} {outcome.form}: {outcome.verdict}"
+    if outcome.difference is not None:
+        text += f", difference {outcome.difference:.2g}"
+    if outcome.seconds is not None:
+        text += f", {outcome.seconds * 1e3:.2f} ms"
+    if outcome.load_seconds is not None:
+        text += f", loaded in {outcome.load_seconds:.1f} s"
+    if outcome.error:
+        text += f"\n    [{outcome.reason or '?'}] {outcome.error[:600]}"
+    _say(text)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A runtime: what is installed for it, what runs a case in it, and the reasons that are known.
+
+Each is a file `runtimes/<name>.toml` and a runner beside it: `<name>_runner.py` is called by
+`exchange.py`, `<name>_runner.mjs` by `exchange.mjs`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sexpgpu.tools.portability import ROOT
+
+FOLDER = Path(__file__).resolve().parent / "runtimes"
+PAGES = ROOT / "docs" / "runtimes"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a runtime fails, of which `error` is a regular expression that its words match.
+
+    It holds for the `version` that it was found with alone: another is to be looked at anew.
+    `examples` and `forms` are those that it was found in, where its words do not say all.
+    """
+
+    key: str
+    error: str
+    because: str
+    instead: str = ""
+    version: str = ""
+    examples: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+
+    def explains(self, error: str, version: str, example: str, form: str) -> bool:
+        """Whether this is why."""
+        return (
+            (not version or version.startswith(self.version))
+            and (not self.examples or example in self.examples)
+            and (not self.forms or form in self.forms)
+            and re.search(self.error, error) is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`fused` is whether it claims the operators of the fused profile."""
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    runner: Path
+    fused: bool
+    seconds: int
+    reasons: tuple[Reason, ...]
+
+    @property
+    def page(self) -> Path:
+        """The page that says how an export is run in it."""
+        return PAGES / f"{self.name}.md"
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is JavaScript's, else it is Python's."""
+        return self.runner.suffix == ".mjs"
+
+
+def read_runtimes(folder: Path = FOLDER) -> dict[str, Runtime]:
+    """Every runtime of the folder by name, in the order of `rank`."""
+    found = [(path, tomllib.loads(path.read_text())) for path in folder.glob("*.toml")]
+    found.sort(key=lambda each: (each[1].get("rank", 100), each[0].name))
+    return {path.stem: _runtime(path, data) for path, data in found}
+
+
+def _runtime(path: Path, data: dict[str, Any]) -> Runtime:
+    runners = [path.with_name(f"{path.stem}_runner{suffix}") for suffix in (".py", ".mjs")]
+    return Runtime(
+        name=path.stem,
+        title=data["title"],
+        packages=tuple(data["packages"]),
+        runner=next(runner for runner in runners if runner.exists()),
+        fused=data.get("fused", True),
+        seconds=data.get("seconds", 900),
+        reasons=tuple(
+            Reason(
+                key=each["key"],
+                error=each["error"],
+                because=" ".join(each["because"].split()),
+                instead=" ".join(each.get("instead", "").split()),
+                version=data["version"],
+                examples=tuple(each.get("examples", ())),
+                forms=tuple(each.get("forms", ())),
+            )
+            for each in data.get("reasons", ())
+        ),
+    )

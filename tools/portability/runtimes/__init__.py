@@ -1,0 +1,1 @@
+"""What is run inside the runtimes' environments, and what is known of each: `<name>.toml`."""
