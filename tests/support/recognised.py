@@ -1,4 +1,4 @@
-"""Programs of examples/ that people would recognise: exported, run, and held against others' code."""
+"""Programs of examples/ that people know: exported, run, and held against the code of others."""
 
 from __future__ import annotations
 
@@ -55,6 +55,16 @@ class Recognised:
                 value = (value + drawn * (value.std() * 2 or 1)).astype(value.dtype)
             weights[path] = value
         return weights
+
+    def sharpen(self, factor: float, *endings: str) -> None:
+        """Make some weights larger, before anything is exported.
+
+        Of small queries and keys every position is as good as any other, and a test sees little
+        of what is done to them.
+        """
+        for path in self.weights:
+            if path.endswith(endings):
+                self.weights[path] *= np.asarray(factor, self.weights[path].dtype)
 
     def inputs(self, records: int) -> dict[str, Array]:
         """Random inputs, whole numbers within what they index."""

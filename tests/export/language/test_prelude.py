@@ -108,6 +108,13 @@ def test_mlp_with_another_activation() -> None:
     layer.is_close_to(np.maximum(-(layer.x @ layer["up.w"]), 0) @ layer["down.w"])
 
 
+def test_gelu_tanh() -> None:
+    layer = Layer("(mlp 4 7 3 :activation gelu-tanh :bias false)", X)
+    x = layer.x @ layer["up.w"]
+    inner = x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    layer.is_close_to(inner @ layer["down.w"])
+
+
 def test_swiglu() -> None:
     layer = Layer("(swiglu 4 6)", X)
     assert list(layer.weights) == ["gate.w", "up.w", "down.w"]
