@@ -19,6 +19,7 @@ LAYER_FILES = (
     "mixture",
     "convolution",
     "recurrence",
+    "state-space",
 )
 
 

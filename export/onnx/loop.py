@@ -69,8 +69,8 @@ def _distinct(onnx: Lowering, nodes: Sequence[NodeProto], outputs: Sequence[str]
 
 
 def _declare(name: str, type: TensorType) -> ValueInfoProto:
-    """The batch is left open: which number it is, the values outside say."""
-    dimensions = [d if isinstance(d, int) else None for d in type.shape]
+    """The batch has its name: what is left open here would be unknown to what reads the results."""
+    dimensions = [d if isinstance(d, int) else str(d) for d in type.shape]
     return helper.make_tensor_value_info(name, ONNX_DTYPES[type.dtype], dimensions)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from sexpgpu.export.artifact import ExportOptions, export_model
+from sexpgpu.export.graph.axes import State, trace_axes
+from sexpgpu.export.graph.graph import Value
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.initial import first_value
 from sexpgpu.export.language.alone import trace_alone
@@ -17,6 +19,7 @@ from sexpgpu.export.language.program import compile_program
 from sexpgpu.export.language.recording import record, record_model
 from sexpgpu.export.onnx.examples import Examples
 from sexpgpu.export.onnx.session import Session
+from sexpgpu.export.operations.operation import Apart, Causal
 from sexpgpu.export.subject import Subject
 from support.real import EXAMPLES, relative_difference
 
@@ -89,6 +92,13 @@ class Recognised:
         floats = [name for name, array in exact.items() if array.dtype.kind == "f"]
         differences = [relative_difference(found[name], exact[name]) for name in floats]
         assert 0 < max(differences) < at_most, differences
+
+    def check_causal(self) -> None:
+        """The axis rules prove that a position of the outputs reads none after it."""
+        graph = self.model.graph
+        starts: dict[Value, State] = {value: Apart(1) for value in graph.inputs}
+        states = trace_axes(graph, starts, causal=True)
+        assert {states[value] for value in graph.outputs.values()} == {Causal(1)}
 
     def check_at(self, inputs: Mapping[str, Array], positions: list[int]) -> None:
         """Of a causal model the gather gives the bits of the whole window at each position."""
