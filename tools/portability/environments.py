@@ -26,6 +26,8 @@ def find(runtime: Runtime, work: Path = WORK) -> Path | None:
 
 def install(runtime: Runtime, work: Path = WORK) -> Path:
     """The runtime's environment, set up where it is not.  Raises Unavailable with why not."""
+    if runtime.programs and not any(map(shutil.which, runtime.programs)):
+        raise Unavailable(f"there is no {runtime.programs[0]}; a system's packages have it")
     place = find(runtime, work)
     if place is None:
         place = work / runtime.name
@@ -33,7 +35,9 @@ def install(runtime: Runtime, work: Path = WORK) -> Path:
         place.mkdir(parents=True)
         if runtime.is_node:
             (place / "package.json").write_text('{"private": true, "type": "module"}')
-            _call(["npm", "install", "--no-audit", "--no-fund", *runtime.packages], place)
+            # What these packages would run is a download of what a GPU needs.
+            words = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+            _call([*words, *runtime.packages], place)
         else:
             _call([sys.executable, "-m", "venv", "--clear", str(place)], place)
             words = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "numpy"]

@@ -46,11 +46,15 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`fused` is whether it claims the operators of the fused profile."""
+    """`fused` is whether it claims the operators of the fused profile.
+
+    Of `programs` it needs one on the path, which is not installed for it.
+    """
 
     name: str
     title: str
     packages: tuple[str, ...]
+    programs: tuple[str, ...]
     runner: Path
     fused: bool
     seconds: int
@@ -80,6 +84,7 @@ def _runtime(path: Path, data: dict[str, Any]) -> Runtime:
         name=path.stem,
         title=data["title"],
         packages=tuple(data["packages"]),
+        programs=tuple(data.get("programs", ())),
         runner=next(runner for runner in runners if runner.exists()),
         fused=data.get("fused", True),
         seconds=data.get("seconds", 900),
