@@ -61,6 +61,16 @@ def test_self_attention_grouped_query() -> None:
     layer.is_close_to(attend(layer, 4, 2, EVERY))
 
 
+def test_self_attention_of_one_product() -> None:
+    """Queries, keys and values stand in it in this order, of as many heads as each has."""
+    layer = Layer("(self-attention 4 4 :kv-heads 2 :head-dim 2 :fused true)", X)
+    assert list(layer.weights) == ["qkv.w", "qkv.b", "out.w", "out.b"]
+    for kind in ("w", "b"):
+        parts = np.split(layer.weights[f"qkv.{kind}"], [8, 12], -1)
+        layer.weights |= {f"{name}.{kind}": part for name, part in zip("qkv", parts, strict=True)}
+    layer.is_close_to(attend(layer, 4, 2, EVERY))
+
+
 def test_self_attention_rotary() -> None:
     layer = Layer("(self-attention 4 2 :head-dim 4 :rotary true :base 100 :causal true)", X)
     layer.is_close_to(attend(layer, 2, 2, CAUSAL, lambda x, _: turned(x)))
