@@ -45,6 +45,7 @@ INTERFACES = {
     "gpt2": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 50257] f32"}),
     "llama3": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
     "gemma": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
+    "mixtral": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "digits": ({"inputs": "[1, 1, 8, 8] f32"}, {"output": "[1, 10] f32"}),

@@ -207,19 +207,32 @@ def test_gru(name: str, reverse: bool) -> None:
     layer.is_close_to(wanted)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("top", [1, 2, 4])
-def test_mixture(top: int) -> None:
-    layer = Layer(f"(mixture 4 6 4 :top {top})", X)
+def test_mixture(top: int, normalize: bool) -> None:
+    layer = Layer(f"(mixture 4 6 4 :top {top} :normalize {str(normalize).lower()})", X)
     wanted = np.zeros((BATCH, 5, 4))
     for b in range(BATCH):
         for t in range(5):
             x = layer.x[b, t]
             scores = x @ layer["router.w"]
             best = np.argsort(-scores, kind="stable")[:top]
-            for expert, weight in zip(best, softmax(scores[best]), strict=True):
-                inner = silu(x @ layer["gate"][expert]) * (x @ layer["up"][expert])
-                wanted[b, t] += weight * (inner @ layer["down"][expert])
+            shares = softmax(scores[best]) if normalize else softmax(scores)[best]
+            for expert, share in zip(best, shares, strict=True):
+                own = slice(6 * expert, 6 * expert + 6)
+                inner = silu(x @ layer["gate"][:, own]) * (x @ layer["up"][:, own])
+                wanted[b, t] += share * (inner @ layer["down"][own])
     layer.is_close_to(wanted)
+
+
+def test_experts_begin_as_one_would() -> None:
+    """Their matrices are no kernels of a convolution, which would begin much smaller."""
+    _, weights = traced(
+        "(def record (fields :x (list f32 32)))\n"
+        "(defmodel net () (parts m (mixture 32 96 8)) (apply (x) (m x)))\n(def model (net))"
+    )
+    for name in ("gate", "up", "down"):
+        assert weights[f"m.{name}"].std() == pytest.approx((2 / (32 + 96)) ** 0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["dropout", "dropout-layer"])
