@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sexpgpu.export.graph.graph import reachable
 from sexpgpu.export.graph.types import Batch, DType, TensorType
 from sexpgpu.export.language.arguments import as_integer, as_number, as_string
 from sexpgpu.export.language.evaluator import OBJECT_COST
 from sexpgpu.export.language.initializers import INITIALIZERS
-from sexpgpu.export.language.tensors import Initializer, Parameter
+from sexpgpu.export.language.tensors import Initializer, Parameter, Tensor
 from sexpgpu.export.language.values import Builtin, Call, Function
 from sexpgpu.export.operations.operation import check_size
 from sexpgpu.schemas.errors import SexpgpuError
@@ -58,9 +59,10 @@ def _param(call: Call, positional: Sequence[Any], keywords: Mapping[str, Any]) -
     )
     if key is not None and load is None:
         raise call.error("E-VALUE-001", "`:key` is the key of a `:load` file", "key")
+    type = TensorType(dtype, _shape(call, positional[0]))
     return Parameter(
-        TensorType(dtype, _shape(call, positional[0])),
-        _init(call, keywords.get("init")),
+        type,
+        _init(call, keywords.get("init"), type),
         load=load,
         key=key,
         frozen=frozen,
@@ -87,12 +89,46 @@ def _shape(call: Call, value: object) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _init(call: Call, value: object) -> Initializer:
+def _init(call: Call, value: object, type: TensorType) -> Initializer:
     if value is None:
         return Initializer("normal", (0.02,))
     if isinstance(value, Initializer):
         return value
+    if isinstance(value, Tensor):
+        return _computed(call, value, type)
     raise _no_initializer(call, value)
+
+
+def _computed(call: Call, tensor: Tensor, type: TensorType) -> Initializer:
+    """A parameter that begins as a tensor, which must be known before the model is applied."""
+    if tensor.type.dtype is not type.dtype:
+        raise call.error(
+            "E-DTYPE-001",
+            "a parameter begins as a tensor of another dtype",
+            "init",
+            came=str(tensor.type),
+            expected=str(type),
+            help=f"`(cast x {type.dtype})` changes it",
+        )
+    nodes = reachable([tensor.value])
+    call.evaluator.charge(len(nodes), call.span)
+    leaves = [tensor.value, *(value for node in nodes for value in node.inputs)]
+    if any(value.node is None for value in leaves) or any(node.operation.random for node in nodes):
+        raise call.error(
+            "E-VALUE-001",
+            "a parameter begins as a tensor that is not known yet",
+            "init",
+            expected="a tensor that depends on no input, no parameter and no random numbers",
+        )
+    if tensor.type.shape != type.shape:
+        raise call.error(
+            "E-SHAPE-001",
+            "a parameter begins as a tensor of another shape",
+            "init",
+            came=str(tensor.type),
+            expected=str(type),
+        )
+    return Initializer("tensor", value=tensor.value)
 
 
 def _no_initializer(call: Call, value: object) -> SexpgpuError:
@@ -103,4 +139,4 @@ def _no_initializer(call: Call, value: object) -> SexpgpuError:
         help = f"one number everywhere is `(constant {value})`"
     shown = [f"({name} {text[1:-1]})" for name, (text, _) in INITIALIZERS.items()]
     names = ", ".join(["(zeros)", "(ones)", *(text.replace(" )", ")") for text in shown)])
-    return call.wrong_kind(value, "init", f"an initializer: {names}", help)
+    return call.wrong_kind(value, "init", f"an initializer: {names}; or a tensor", help)

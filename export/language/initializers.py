@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sexpgpu.export.graph.graph import Graph, reachable
+from sexpgpu.export.graph.reference import evaluate
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.language.tensors import Parameter
 
@@ -26,7 +28,10 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], tuple[float, ...]], Array
 
 
 def initial_value(parameter: Parameter, seed: int) -> Array:
-    """The parameter's first value; it depends on its path and the seed alone."""
+    """The parameter's first value; it depends on its path and the seed alone, or is a tensor."""
+    if (value := parameter.init.value) is not None:
+        graph = Graph(nodes=reachable([value]), outputs={"value": value})
+        return np.ascontiguousarray(evaluate(graph, {}, {})["value"]).reshape(value.type.shape)
     shape = tuple(d for d in parameter.type.shape if isinstance(d, int))
     digest = hashlib.sha256(f"{seed}:{parameter.path}".encode()).digest()
     generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "little")))

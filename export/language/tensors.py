@@ -36,18 +36,26 @@ class Tensor:
 
 
 class Initializer:
-    """How a parameter's first value is drawn: `(normal 0.02)`, `(glorot)`."""
+    """How a parameter's first value is drawn: `(normal 0.02)`, `(glorot)`.
 
-    __slots__ = ("arguments", "name")
+    Or what it is, where `value` is a value of the graph that depends on no input and no weight.
+    """
 
-    def __init__(self, name: str, arguments: tuple[float, ...]) -> None:
+    __slots__ = ("arguments", "name", "value")
+
+    def __init__(
+        self, name: str, arguments: tuple[float, ...] = (), value: Value | None = None
+    ) -> None:
         self.name = name
         self.arguments = arguments
+        self.value = value
 
     def describe_value(self) -> str:
         return "an initializer"
 
     def show_value(self) -> str:
+        if self.value is not None:
+            return f"#<tensor {self.value.type}>"
         return "(" + " ".join([self.name, *(repr(a) for a in self.arguments)]) + ")"
 
 
