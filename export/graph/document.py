@@ -255,6 +255,9 @@ class _Reader:
         for attribute in operation.signature.attributes:
             at = f"{where}.attributes.{attribute.name}"
             if attribute.name not in entry.attributes:
+                if not attribute.required:  # it is younger than the file, which means the default
+                    attributes[attribute.name] = attribute.default
+                    continue
                 raise self.fail(at, f"`{entry.op}` needs the attribute `{attribute.name}`")
             try:
                 attributes[attribute.name] = read_attribute(
@@ -266,8 +269,7 @@ class _Reader:
                 raise self.fail(
                     at, "the attribute is not of its kind", expected=str(error)
                 ) from None
-        if len(attributes) != len(entry.attributes):
-            extra = next(name for name in entry.attributes if name not in attributes)
+        for extra in entry.attributes.keys() - attributes.keys():
             raise self.fail(f"{where}.attributes.{extra}", f"`{entry.op}` has no such attribute")
         try:
             node = make_node(

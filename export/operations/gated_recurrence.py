@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from sexpgpu.export.graph.graph import Attributes
-from sexpgpu.export.graph.types import FLOATS, Array, Dimension, DType, TensorType
+from sexpgpu.export.graph.types import FLOATS, INTEGERS, Array, Dimension, DType, TensorType
 from sexpgpu.export.onnx.loop import add_scan
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.onnx.term import Term
@@ -31,6 +31,11 @@ from sexpgpu.export.operations.products import (
 from sexpgpu.export.operations.rules import fail_shape, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, Signature, signature
 
+#: What a state adds to some of the gates, from the first to before the last: its product with
+#: their rows of `w-recurrent`, and their bias.
+FromState: TypeAlias = Callable[[Array, int, int], list[Array]]
+LoweredFromState: TypeAlias = Callable[[Term, int, int], list[Term]]
+
 
 class GatedRecurrence(Operation):
     """Gates of the step's input and of the state before it, and the state after it.
@@ -47,26 +52,37 @@ class GatedRecurrence(Operation):
         "`bias-input` and `bias-recurrent` are [gates · hidden].",
         "The initial state is [batch, hidden], as many records as `x` has; it is zero where none "
         "is given.",
+        "`lengths` is [batch], i32 or i64.",
     )
 
     states: ClassVar[tuple[str, ...]]
     gates: ClassVar[int]
     onnx_gates: ClassVar[tuple[int, ...]]
     onnx_operator: ClassVar[str]
-    #: Whether GRU's reset gate comes after the product; LSTM has no such attribute.
-    linear_before_reset: ClassVar[int | None] = None
 
     @abstractmethod
     def step(
-        self, from_input: Sequence[Array], from_state: Sequence[Array], states: Sequence[Array]
+        self,
+        from_input: Sequence[Array],
+        from_state: FromState,
+        states: Sequence[Array],
+        attributes: Attributes,
     ) -> list[Array]:
-        """The next states, from what input and state add to each gate."""
+        """The next states, from what the input adds to each gate and what a state would add."""
 
     @abstractmethod
     def lower_step(
-        self, from_input: Sequence[Term], from_state: Sequence[Term], states: Sequence[Term]
+        self,
+        from_input: Sequence[Term],
+        from_state: LoweredFromState,
+        states: Sequence[Term],
+        attributes: Attributes,
     ) -> list[Term]:
         """The same in ONNX."""
+
+    def onnx_attributes(self, attributes: Attributes) -> dict[str, Any]:
+        """What ONNX's operator is told besides its size and direction."""
+        return {}
 
     def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         given = self.named(inputs, attributes)
@@ -91,13 +107,14 @@ class GatedRecurrence(Operation):
             "bias-input": (rows,),
             "bias-recurrent": (rows,),
             **dict.fromkeys(self.states, (x.shape[0], hidden)),
+            "lengths": (x.shape[0],),
         }
         for name, shape in wanted.items():
             if name in given and given[name].shape != shape:
                 fail_shape(
                     f"`{name}` of `{self.name}` does not fit",
                     came=str(given[name]),
-                    expected=str(x.with_shape(shape)),
+                    expected=str(given[name].with_shape(shape)),
                 )
         state = x.with_shape((x.shape[0], hidden))
         return [x.with_shape((x.shape[0], time, hidden)), *[state] * len(self.states)]
@@ -112,15 +129,25 @@ class GatedRecurrence(Operation):
         ]
         zero = np.zeros((len(x), r.shape[1]), x.dtype)
         states = [given[n].astype(x.dtype) if n in given else zero for n in self.states]
+        hidden = r.shape[1]
+
+        def from_state(state: Array, first: int, last: int) -> list[Array]:
+            rows = slice(first * hidden, last * hidden)
+            added = factor(state, attributes) @ r[rows].T + biases[1][rows]
+            return np.split(added, last - first, -1)
+
         times = range(x.shape[1])
-        sequence = np.empty((*x.shape[:2], r.shape[1]), x.dtype)
+        sequence = np.empty((*x.shape[:2], hidden), x.dtype)
         for time in reversed(times) if attributes["reverse"] else times:
-            from_input = x[:, time] @ w.T + biases[0]
-            from_state = factor(states[0], attributes) @ r.T + biases[1]
-            states = self.step(
-                np.split(from_input, self.gates, -1), np.split(from_state, self.gates, -1), states
-            )
-            sequence[:, time] = states[0]
+            from_input = np.split(x[:, time] @ w.T + biases[0], self.gates, -1)
+            after = self.step(from_input, from_state, states, attributes)
+            if "lengths" in given:
+                is_read = (time < np.maximum(given["lengths"], 1))[:, None]
+                sequence[:, time] = np.where(is_read, after[0], 0)
+                states = [np.where(is_read, *pair) for pair in zip(after, states, strict=True)]
+            else:
+                sequence[:, time] = after[0]
+                states = after
         return [array.astype(dtype) for array in (sequence, *states)]
 
     def lower(
@@ -144,8 +171,8 @@ class GatedRecurrence(Operation):
             operands.append(onnx.add("Concat", *parts, axis=-1))
         else:
             operands.append("")
-        # No lengths: every record has all positions.
-        operands.append("")
+        lengths = given.get("lengths")
+        operands.append(self._clipped(onnx, lengths, given["x"].type) if lengths else "")
         for name in self.states:
             known_state = name in given
             operands.append(
@@ -157,7 +184,7 @@ class GatedRecurrence(Operation):
             outputs=1 + len(self.states),
             hidden_size=hidden,
             direction="reverse" if attributes["reverse"] else None,
-            linear_before_reset=self.linear_before_reset,
+            **self.onnx_attributes(attributes),
         )
         # [time, direction, batch, hidden]
         sequence = onnx.add("Squeeze", sequence, onnx.ints([1]))
@@ -170,6 +197,14 @@ class GatedRecurrence(Operation):
         parts = onnx.add("Split", value.name, sizes, outputs=self.gates, axis=0)
         ordered = onnx.add("Concat", *(parts[gate] for gate in self.onnx_gates), axis=0)
         return onnx.add("Unsqueeze", ordered, onnx.ints([0]))
+
+    def _clipped(self, onnx: Lowering, lengths: OnnxValue, x: TensorType) -> str:
+        """The lengths as ONNX wants them: i32, of positions that there are.
+
+        One at least: runtimes give zeros for a record of none, and not its first state.
+        """
+        bounds = (onnx.constant(np.asarray(n, lengths.dtype.numpy)) for n in (1, x.shape[1]))
+        return onnx.cast(onnx.add("Clip", lengths.name, *bounds), DType.I32)
 
     def _lower_by_steps(
         self,
@@ -193,28 +228,45 @@ class GatedRecurrence(Operation):
             recurrent = (
                 onnx.cast(recurrent, DType.BF16) if narrow else round_operand(onnx, recurrent)
             )
-        sizes = onnx.ints([hidden] * self.gates)
 
-        def product(h: str) -> str:
+        def product(h: str, matrix: str) -> str:
             if rounded and onnx.native_bf16:
-                narrow = onnx.add("MatMul", onnx.cast(h, DType.BF16), recurrent)
+                narrow = onnx.add("MatMul", onnx.cast(h, DType.BF16), matrix)
                 return onnx.cast(narrow, DType.F32)
-            return onnx.add("MatMul", round_operand(onnx, h) if rounded else h, recurrent)
+            return onnx.add("MatMul", round_operand(onnx, h) if rounded else h, matrix)
 
-        def gates(name: str) -> list[Term]:
-            parts = onnx.add("Split", name, sizes, outputs=self.gates, axis=-1)
+        def columns(name: str, first: int, last: int) -> str:
+            if (first, last) == (0, self.gates):
+                return name
+            ends = (onnx.ints([gate * hidden]) for gate in (first, last))
+            return onnx.add("Slice", name, *ends, onnx.ints([-1]))
+
+        def split(name: str, count: int) -> list[Term]:
+            if count == 1:
+                return [Term(onnx, name, x.dtype)]
+            parts = onnx.add("Split", name, onnx.ints([hidden] * count), outputs=count, axis=-1)
             return [Term(onnx, part, x.dtype) for part in parts]
+
+        def from_state(state: Term, first: int, last: int) -> list[Term]:
+            added = product(state.name, columns(recurrent, first, last))
+            if "bias-recurrent" in given:
+                bias = columns(given["bias-recurrent"].name, first, last)
+                added = onnx.add("Add", added, bias)
+            return split(added, last - first)
 
         def step(
             carries: list[OnnxValue], slices: list[OnnxValue]
         ) -> tuple[Sequence[str], Sequence[str]]:
             before = [Term.of(onnx, value) for value in carries]
-            from_state = product(before[0].name)
-            if "bias-recurrent" in given:
-                from_state = onnx.add("Add", from_state, given["bias-recurrent"].name)
-            after = self.lower_step(gates(slices[0].name), gates(from_state), before)
-            names = [term.name for term in after]
-            return names, names[:1]
+            from_input = split(slices[0].name, self.gates)
+            after = self.lower_step(from_input, from_state, before, attributes)
+            if len(slices) == 1:
+                names = [term.name for term in after]
+                return names, names[:1]
+            is_read = Term.of(onnx, slices[1])
+            made = is_read.where(after[0], 0)
+            kept = [is_read.where(*pair) for pair in zip(after, before, strict=True)]
+            return [term.name for term in kept], [made.name]
 
         state = results[1]
         zero = ""
@@ -223,16 +275,28 @@ class GatedRecurrence(Operation):
             zero = onnx.add("Expand", nothing, onnx.shape(state.shape))
         first = [given[name] if name in given else OnnxValue(zero, state) for name in self.states]
         wide = x.type.with_shape((*x.shape[:2], self.gates * hidden))
+        sequences = [OnnxValue(projected, wide)]
+        if "lengths" in given:
+            sequences.append(self._is_read(onnx, given["lengths"], x.type))
         *finals, sequence = add_scan(
             onnx,
             first,
-            [OnnxValue(projected, wide)],
+            sequences,
             step,
             [state],
             axis=1,
             reverse=attributes["reverse"],
         )
         return [sequence, *finals]
+
+    def _is_read(self, onnx: Lowering, lengths: OnnxValue, x: TensorType) -> OnnxValue:
+        """Whether a record has a position, [batch, time, 1]."""
+        time = x.shape[1]
+        assert isinstance(time, int)
+        positions = np.arange(time, dtype=np.int32).reshape(1, -1, 1)
+        ends = onnx.add("Unsqueeze", self._clipped(onnx, lengths, x), onnx.ints([1, 2]))
+        name = onnx.add("Less", onnx.constant(positions), ends)
+        return OnnxValue(name, TensorType(DType.BOOL, (x.shape[0], time, 1)))
 
     def axis_rule(
         self,
@@ -243,7 +307,7 @@ class GatedRecurrence(Operation):
         results: Sequence[TensorType],
     ) -> Sequence[Fate]:
         name = self.operand_names(attributes, len(inputs))[operand]
-        if name in ("x", *self.states) and axis == 0:
+        if name in ("x", "lengths", *self.states) and axis == 0:
             return [Apart(0)] * len(results)
         finals: list[Fate] = [WHOLE] * len(self.states)
         if name == "x" and axis == 1 and not attributes["reverse"]:
@@ -255,13 +319,15 @@ class GatedRecurrence(Operation):
         return None
 
 
-def recurrence_signature(*states: str) -> Signature:
+def recurrence_signature(*states: str, attributes: Sequence[Attribute] = ()) -> Signature:
     optional = ("bias-input", "bias-recurrent", *states)
     return signature(
         Operand("x", FLOATS),
         Operand("w-input", FLOATS),
         Operand("w-recurrent", FLOATS),
         *(Operand(name, FLOATS, optional=True, keyword=True) for name in optional),
+        Operand("lengths", INTEGERS, group="I", optional=True, keyword=True),
         Attribute("reverse", Kind.BOOLEAN, False),
+        *attributes,
         PRECISION,
     )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.onnx.term import Term
-from sexpgpu.export.operations.gated_recurrence import GatedRecurrence, recurrence_signature
+from sexpgpu.export.operations.gated_recurrence import (
+    FromState,
+    GatedRecurrence,
+    LoweredFromState,
+    recurrence_signature,
+)
 from sexpgpu.export.operations.operation import operation
+from sexpgpu.export.operations.signature import Attribute, Kind
 
 
 def _sigmoid(x: Array) -> Array:
@@ -27,7 +35,10 @@ class Lstm(GatedRecurrence):
 
     c ← σ(f) · c + σ(i) · tanh(g),  h ← σ(o) · tanh(c)
 
-    With `reverse` it goes from the last position to the first.  Hochreiter and Schmidhuber, "Long
+    With `reverse` it goes from the last position to the first.  Of a record that has fewer
+    positions, as `lengths` says, the others are not read: `h` is zero there, and the last states
+    are those after the positions that it has.  It has one at least, and at most those of `x`,
+    whatever its length says.  Hochreiter and Schmidhuber, "Long
     short-term memory", 1997, with the forget gate of Gers et al., 2000.
 
     ONNX: LSTM; in f64, and with products in bf16, Scan over the steps.
@@ -47,16 +58,26 @@ class Lstm(GatedRecurrence):
     onnx_operator = "LSTM"
 
     def step(
-        self, from_input: Sequence[Array], from_state: Sequence[Array], states: Sequence[Array]
+        self,
+        from_input: Sequence[Array],
+        from_state: FromState,
+        states: Sequence[Array],
+        attributes: Attributes,
     ) -> list[Array]:
-        i, f, g, o = (a + b for a, b in zip(from_input, from_state, strict=True))
+        added = from_state(states[0], 0, 4)
+        i, f, g, o = (a + b for a, b in zip(from_input, added, strict=True))
         c = _sigmoid(f) * states[1] + _sigmoid(i) * np.tanh(g)
         return [_sigmoid(o) * np.tanh(c), c]
 
     def lower_step(
-        self, from_input: Sequence[Term], from_state: Sequence[Term], states: Sequence[Term]
+        self,
+        from_input: Sequence[Term],
+        from_state: LoweredFromState,
+        states: Sequence[Term],
+        attributes: Attributes,
     ) -> list[Term]:
-        i, f, g, o = (a + b for a, b in zip(from_input, from_state, strict=True))
+        added = from_state(states[0], 0, 4)
+        i, f, g, o = (a + b for a, b in zip(from_input, added, strict=True))
         c = f.apply("Sigmoid") * states[1] + i.apply("Sigmoid") * g.apply("Tanh")
         return [o.apply("Sigmoid") * c.apply("Tanh"), c]
 
@@ -66,20 +87,22 @@ class Gru(GatedRecurrence):
     """A layer of gated recurrent units; the results are the state `h` at every position
     [batch, time, hidden], and the last [batch, hidden].
 
-    With the gates r, z, n, in this order the rows of the weights, and the reset after the product,
-    as in torch, where (ir, iz, in) = w-input · x[t] + bias-input and
-    (hr, hz, hn) = w-recurrent · h + bias-recurrent:
+    With the gates r, z, n, in this order the rows of the weights, as in torch, where
+    (ir, iz, in) = w-input · x[t] + bias-input and (hr, hz, hn) = w-recurrent · h + bias-recurrent:
 
     r = σ(ir + hr),  z = σ(iz + hz),  n = tanh(in + r · hn),  h ← (1 − z) · n + z · h
 
-    With `reverse` it goes from the last position to the first.  Cho et al., "Learning phrase
+    The reset comes after the product here.  With `reset-after` false it comes before, as in the
+    paper, and hn is the product of r · h: what Keras calls by the same name, and has false in GRUs
+    of its version 1.  `reverse` and `lengths` are those of `lstm`.  Cho et al., "Learning phrase
     representations using RNN encoder-decoder", 2014.
 
-    ONNX: GRU with linear_before_reset; in f64, and with products in bf16, Scan over the steps.
+    ONNX: GRU, with `reset-after` as linear_before_reset; in f64, and with products in bf16, Scan
+    over the steps.
     """
 
     name = "gru"
-    signature = recurrence_signature("h")
+    signature = recurrence_signature("h", attributes=[Attribute("reset-after", Kind.BOOLEAN, True)])
     example = (
         "(gru (zeros (list 1 2 1)) (zeros (list 3 1)) (zeros (list 3 1)) :h (ones (list 1 1)))",
         "(list [[[0.5] [0.25]]] [[0.25]])",
@@ -88,20 +111,34 @@ class Gru(GatedRecurrence):
     gates = 3
     onnx_gates = (1, 0, 2)
     onnx_operator = "GRU"
-    linear_before_reset = 1
 
     def step(
-        self, from_input: Sequence[Array], from_state: Sequence[Array], states: Sequence[Array]
+        self,
+        from_input: Sequence[Array],
+        from_state: FromState,
+        states: Sequence[Array],
+        attributes: Attributes,
     ) -> list[Array]:
-        r, z = (_sigmoid(a + b) for a, b in zip(from_input[:2], from_state[:2], strict=True))
-        n = np.tanh(from_input[2] + r * from_state[2])
-        return [(1 - z) * n + z * states[0]]
+        (h,) = states
+        added = from_state(h, 0, 3 if attributes["reset-after"] else 2)
+        r, z = (_sigmoid(a + b) for a, b in zip(from_input[:2], added[:2], strict=True))
+        new = r * added[2] if attributes["reset-after"] else from_state(r * h, 2, 3)[0]
+        n = np.tanh(from_input[2] + new)
+        return [(1 - z) * n + z * h]
 
     def lower_step(
-        self, from_input: Sequence[Term], from_state: Sequence[Term], states: Sequence[Term]
+        self,
+        from_input: Sequence[Term],
+        from_state: LoweredFromState,
+        states: Sequence[Term],
+        attributes: Attributes,
     ) -> list[Term]:
-        r, z = (
-            (a + b).apply("Sigmoid") for a, b in zip(from_input[:2], from_state[:2], strict=True)
-        )
-        n = (from_input[2] + r * from_state[2]).apply("Tanh")
-        return [(1 - z) * n + z * states[0]]
+        (h,) = states
+        added = from_state(h, 0, 3 if attributes["reset-after"] else 2)
+        r, z = ((a + b).apply("Sigmoid") for a, b in zip(from_input[:2], added[:2], strict=True))
+        new = r * added[2] if attributes["reset-after"] else from_state(r * h, 2, 3)[0]
+        n = (from_input[2] + new).apply("Tanh")
+        return [(1 - z) * n + z * h]
+
+    def onnx_attributes(self, attributes: Attributes) -> dict[str, Any]:
+        return {"linear_before_reset": int(attributes["reset-after"])}

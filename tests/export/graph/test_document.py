@@ -170,6 +170,13 @@ def test_an_unknown_field_is_refused() -> None:
     refused(document() | {"extra": 1}, "E-JSON-001", "$")
 
 
+def test_an_attribute_that_is_younger_than_the_file_has_its_default() -> None:
+    data = document()
+    index = [node["op"] for node in data["nodes"]].index("layer-normalize")
+    assert data["nodes"][index]["attributes"].pop("epsilon") == 1e-5
+    assert read(data).graph.nodes[index].attributes["epsilon"] == 1e-5
+
+
 def test_a_constant_that_claims_more_than_it_has_allocates_nothing() -> None:
     value = {"dtype": "f32", "shape": [10**6, 10**6], "data": [1.0]}
     node = {"id": "n0", "op": "constant", "inputs": [], "shape": [1], "dtype": "f32",

@@ -32,14 +32,20 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def run(name: str, arrays: dict[str, Array], reverse: bool, rounded: bool = False) -> list[Array]:
+def run(
+    name: str,
+    arrays: dict[str, Array],
+    reverse: bool,
+    rounded: bool = False,
+    reset_after: bool = True,
+) -> list[Array]:
     """The layer's formulas, one number at a time in Python's floats.
 
     With `rounded` what is multiplied by a weight is rounded to bf16, and so are the weights.
     """
 
     def operand(array: Array) -> Array:
-        return array.astype(BF16 if rounded else array.dtype).astype(np.float64)
+        return np.asarray(array.astype(BF16 if rounded else array.dtype), np.float64)
 
     x, w, r = (operand(arrays[key]) for key in ("x", "w-input", "w-recurrent"))
     records, times, _ = x.shape
@@ -55,6 +61,13 @@ def run(name: str, arrays: dict[str, Array], reverse: bool, rounded: bool = Fals
     for time in range(times)[:: -1 if reverse else 1]:
         after = [state.copy() for state in states]
         for record in range(records):
+            if "lengths" in arrays and time >= max(1, arrays["lengths"][record]):
+                continue
+            h = states[0][record]
+            reset = np.empty(hidden)
+            for unit in range(hidden if name == "gru" else 0):
+                added = w[unit] @ x[record, time] + r[unit] @ operand(h)
+                reset[unit] = sigmoid(added + input_bias[unit] + state_bias[unit])
             for unit in range(hidden):
                 a, b = [], []
                 for gate in range(GATES[name]):
@@ -67,11 +80,14 @@ def run(name: str, arrays: dict[str, Array], reverse: bool, rounded: bool = Fals
                     after[1][record, unit] = c
                     after[0][record, unit] = sigmoid(o) * math.tanh(c)
                 else:
-                    reset, update = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
-                    new = math.tanh(a[2] + reset * b[2])
+                    update, row = sigmoid(a[1] + b[1]), 2 * hidden + unit
+                    old = reset[unit] * b[2]
+                    if not reset_after:
+                        old = float(r[row] @ operand(reset * h)) + state_bias[row]
+                    new = math.tanh(a[2] + old)
                     after[0][record, unit] = (1 - update) * new + update * states[0][record, unit]
+            sequence[record, time] = after[0][record]
         states = after
-        sequence[:, time] = states[0]
     return [sequence, *states]
 
 
@@ -96,7 +112,15 @@ def calls(draw: Any, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
         for i, (key, shape) in enumerate(shapes.items())
         if i < 3 or key in optional
     }
-    return arrays, {"given": optional, "reverse": draw(st.booleans())}
+    attributes = {"given": optional, "reverse": draw(st.booleans())}
+    if draw(st.booleans()):
+        # Some of them beyond what there is.
+        lengths = st.lists(st.integers(-1, times + 1), min_size=records, max_size=records)
+        arrays["lengths"] = np.array(draw(lengths), draw(st.sampled_from(["i4", "i8"])))
+        attributes["given"] += ("lengths",)
+    if name == "gru":
+        attributes["reset-after"] = draw(st.booleans())
+    return arrays, attributes
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
@@ -105,18 +129,20 @@ def calls(draw: Any, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
 def test_onnx_and_the_formulas_agree_with_the_meaning(name: str, data: Any) -> None:
     arrays, attributes = data.draw(calls(name))
     batch = data.draw(st.booleans())
-    axes = [0 if batch and key in ("x", "h", "c") else None for key in arrays]
+    axes = [0 if batch and key in ("x", "h", "c", "lengths") else None for key in arrays]
     absolute = ABSOLUTE[DType.of(arrays["x"])]
     opset = data.draw(st.sampled_from([18, 23]))
     found = check(name, list(arrays.values()), axes, absolute=absolute, opset=opset, **attributes)
-    for array, want in zip(found, run(name, arrays, attributes["reverse"]), strict=True):
+    after = attributes.get("reset-after", True)
+    wanted = run(name, arrays, attributes["reverse"], reset_after=after)
+    for array, want in zip(found, wanted, strict=True):
         np.testing.assert_allclose(array.astype(np.float64), want, rtol=1e-2, atol=absolute)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize(("name", "reset_after"), [("lstm", True), ("gru", True), ("gru", False)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_products_in_bf16(name: str, dtype: Any, reverse: bool) -> None:
+def test_products_in_bf16(name: str, dtype: Any, reverse: bool, reset_after: bool) -> None:
     """x, the weights and the state are rounded at each product, and nothing else is."""
     rows = GATES[name] * 3
     shapes = [(2, 4, 2), (rows, 2), (rows, 3), (rows,), (rows,), (2, 3)]
@@ -126,15 +152,17 @@ def test_products_in_bf16(name: str, dtype: Any, reverse: bool) -> None:
         for i, (key, shape) in enumerate(zip(keys, shapes, strict=True))
     }
     options = {"given": tuple(keys[3:]), "reverse": reverse, "precision": "bf16"}
+    if name == "gru":
+        options["reset-after"] = reset_after
     axes = [0, None, None, None, None, 0]
     # The results are rounded to bf16 as well where that is their dtype.
     absolute = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5, BF16: 1e-2}[dtype]
     found = check(name, list(arrays.values()), axes, absolute=absolute, **options)
-    want = run(name, arrays, reverse, rounded=dtype != np.float64)
+    want = run(name, arrays, reverse, dtype != np.float64, reset_after)
     for array, exact in zip(found, want, strict=True):
         np.testing.assert_allclose(array.astype(np.float64), exact, rtol=0, atol=absolute)
     if dtype == np.float32:
-        plain = run(name, arrays, reverse)
+        plain = run(name, arrays, reverse, reset_after=reset_after)
         assert np.abs(plain[0] - found[0]).max() > 1e-4
 
 
@@ -173,6 +201,10 @@ def test_axis_rules(name: str) -> None:
     # Records of x and of h for every result, and time for the sequence.
     assert check_axis_rule(name, arrays, given=("h",)) == 2 * count + 1
     assert check_axis_rule(name, arrays, given=("h",), reverse=True) == 2 * count
+    lengths = np.array([3, 2], np.int32)
+    # Records of the lengths as well.
+    both = {"given": ("h", "lengths")}
+    assert check_axis_rule(name, [*arrays, lengths], **both) == 3 * count + 1
     _, node = single(name, arrays, given=("h",))
     rule, arguments = (
         node.operation.axis_rule,
@@ -213,10 +245,16 @@ X, W, R = numbers(0, 2, 4, 2), numbers(1, 12, 2), numbers(2, 12, 3)
         ([X, W, R, numbers(3, 12, 1)], ("bias-recurrent",)),  # lstm 3
         ([X, W, R, numbers(3, 1, 3)], ("h",)),  # lstm 4
         ([X, W, R, numbers(3, 2, 4)], ("c",)),  # lstm 4
+        ([X, W, R, np.array([1], np.int32)], ("lengths",)),  # lstm 5
+        ([X, W, R, np.array([[1], [2]], np.int32)], ("lengths",)),  # lstm 5
     ],
 )
 def test_constraints(arrays: list[Array], given_names: tuple[str, ...]) -> None:
     error_of("E-SHAPE-001", "lstm", arrays, given=given_names)
+
+
+def test_lengths_are_whole_numbers() -> None:  # lstm 5
+    error_of("E-DTYPE-002", "lstm", [X, W, R, numbers(3, 2)], given=("lengths",))
 
 
 def test_gru_has_three_gates() -> None:  # gru 2

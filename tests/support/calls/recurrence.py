@@ -28,6 +28,13 @@ def samples() -> Iterator[Sample]:
                 given=("bias-input", "bias-recurrent", *states),
                 precision=precision,
             )
+        for reverse, dtype in ((False, DType.I32), (True, DType.I64)):
+            lengths = whole(0, 6, B, dtype=dtype)
+            yield call(name, x, w, r, lengths, given=("lengths",), reverse=reverse)
+        if name == "gru":
+            options = {"given": ("bias-recurrent", "h", "lengths"), "reset-after": False}
+            yield call(name, x, w, r, bias, state, whole(0, 6, B), **options)
+            yield call(name, x, w, r, precision="bf16", reverse=True, **{"reset-after": False})
         for given, operand in (("bias-input", bias), ("bias-recurrent", bias), (states[-1], state)):
             yield call(name, x, w, r, operand, given=(given,))
 
