@@ -27,6 +27,9 @@ ONNX_DTYPES: dict[DType, int] = {
 
 Profile = Literal["portable", "fused"]
 
+#: Elements of a constant up to which a body has its own.
+_SMALL = 64
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxValue:
@@ -77,7 +80,8 @@ class Lowering:
         self.nodes: list[onnx.NodeProto] = []
         self._batch_source = batch_source
         self._shared: dict[tuple[object, ...], str] = {}
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        # Of the graph, then of each body that is being written.
+        self._constants: list[dict[tuple[str, tuple[int, ...], bytes], str]] = [{}]
         self._label = ""
         self._doc = ""
 
@@ -125,23 +129,29 @@ class Lowering:
         return made[0] if outputs is None else made
 
     def constant(self, array: Array) -> str:
-        """An initializer of this value; equal ones are shared."""
+        """An initializer of this value; equal ones are shared.
+
+        In a body a small one is a node of the body: shape inference does not look for axes and
+        sizes outside of it, and IREE has the shapes of a body from there.
+        """
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         dtype = DType.of(array)
         key = (dtype.value, array.shape, array.tobytes())
-        if key not in self._constants:
-            name = self.names.fresh(f"constant_{len(self._constants)}")
-            self._constants[key] = name
+        inside = len(self._constants) > 1 and array.size <= _SMALL
+        constants = self._constants[-1 if inside else 0]
+        if key not in constants:
+            count = sum(len(each) for each in self._constants)
+            name = self.names.fresh(f"constant_{count}")
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            self.initializers.append(
-                onnx.TensorProto(
-                    name=name,
-                    data_type=ONNX_DTYPES[dtype],
-                    dims=array.shape,
-                    raw_data=little.tobytes(),
-                )
+            proto = onnx.TensorProto(
+                name=name, data_type=ONNX_DTYPES[dtype], dims=array.shape, raw_data=little.tobytes()
             )
-        return self._constants[key]
+            if inside:
+                self.nodes.append(helper.make_node("Constant", [], [name], name=name, value=proto))
+            else:
+                self.initializers.append(proto)
+            constants[key] = name
+        return constants[key]
 
     def ints(self, values: Sequence[int]) -> str:
         """A 1-D i64 constant: axes, shapes, bounds."""
@@ -161,12 +171,13 @@ class Lowering:
         It may read inputs and constants alone.
         """
         if key not in self._shared:
-            outer = self.nodes, self._label, self._doc
+            outer = self.nodes, self._label, self._doc, self._constants
             self.nodes, self._label, self._doc = self.prologue, str(key[0]), ""
+            self._constants = self._constants[:1]
             try:
                 self._shared[key] = write()
             finally:
-                self.nodes, self._label, self._doc = outer
+                self.nodes, self._label, self._doc, self._constants = outer
         return self._shared[key]
 
     def batch(self) -> str:
@@ -241,9 +252,11 @@ class Lowering:
         """Nodes added inside go into the list that is yielded: the body of a Scan."""
         outer, self.nodes = self.nodes, []
         label, doc = self._label, self._doc
+        self._constants.append({})
         try:
             yield self.nodes
         finally:
+            self._constants.pop()
             self.nodes, self._label, self._doc = outer, label, doc
 
 

@@ -104,6 +104,25 @@ def test_equal_constants_are_one() -> None:
     assert len(lowering.initializers) == 6
 
 
+def test_a_body_has_its_small_constants_itself() -> None:
+    # Shape inference sees no constants from outside, and IREE knows a body's shapes by it.
+    lowering = Lowering()
+    outside = lowering.ints([1])
+    for _ in range(2):
+        with lowering.body() as nodes:
+            names = {lowering.ints([1]), lowering.ints([1]), lowering.ints([0])}
+            large = lowering.constant(np.zeros(65, np.float32))
+            with lowering.body() as inner:
+                assert lowering.ints([1]) not in {*names, outside}
+            assert len(inner) == 1
+            assert lowering.shared(("axis",), lambda: lowering.ints([1])) == outside
+        assert {node.output[0] for node in nodes} == names
+        assert [node.op_type for node in nodes] == ["Constant"] * 2
+        assert outside not in names
+    assert lowering.ints([1]) == outside
+    assert [t.name for t in lowering.initializers] == [outside, large]
+
+
 def test_an_array_that_is_not_contiguous() -> None:
     lowering = Lowering()
     lowering.constant(np.arange(6, dtype=np.int64).reshape(2, 3).T)
@@ -139,7 +158,7 @@ def test_the_batch_is_read_once_and_before_all_else() -> None:
         lowering.shape([Batch(), 2])
     lowering.shape([3, Batch(2), 4, 5])
     assert [n.op_type for n in lowering.prologue] == ["Shape", "Slice"]
-    assert [n.op_type for n in inside] == ["Concat"]
+    assert [n.op_type for n in inside] == ["Constant", "Concat"]
     assert [n.op_type for n in lowering.nodes] == ["Mul", "Concat"]
     assert lowering.batch() == lowering.batch()
 
