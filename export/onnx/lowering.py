@@ -38,6 +38,7 @@ class OnnxValue:
     `array` is the value itself where it is a small constant, `weight` whether it is an
     initializer that holds a weight as the model has it.  `transpose_of` is the matrix that this
     one is the transpose of, where that is known: a product can read it as it is stored.
+    `bounded_below` says that no element is -inf.
     """
 
     name: str
@@ -45,6 +46,7 @@ class OnnxValue:
     array: Array | None = None
     weight: bool = False
     transpose_of: OnnxValue | None = None
+    bounded_below: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -60,6 +62,7 @@ class Lowering:
 
     Nodes are named after the model part and the operation that they come from, and carry its
     source position.  `batch_source` names a graph input and its axis that the batch runs along.
+    With `unroll` the steps of loops are written one after another.
     """
 
     def __init__(
@@ -70,10 +73,12 @@ class Lowering:
         batch_source: tuple[str, int, int] | None = None,
         names: Names | None = None,
         native_bf16: bool = False,
+        unroll: bool = False,
     ) -> None:
         self.opset = opset
         self.profile = profile
         self.native_bf16 = native_bf16
+        self.unroll = unroll
         self.names = names or Names()
         self.initializers: list[onnx.TensorProto] = []
         self.prologue: list[onnx.NodeProto] = []

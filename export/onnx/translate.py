@@ -19,7 +19,13 @@ def translate_nodes(onnx: Lowering, nodes: Sequence[Node], known: dict[Value, On
         array = node.attributes["value"] if node.operation.name == "constant" else None
         for value, name in zip(node.results, names, strict=True):
             source = _transposed_matrix(onnx, name, inputs)
-            known[value] = OnnxValue(name, value.type, array=array, transpose_of=source)
+            known[value] = OnnxValue(
+                name,
+                value.type,
+                array=array,
+                transpose_of=source,
+                bounded_below=node.operation.bounded_below,
+            )
 
 
 def translate_node(
@@ -53,6 +59,7 @@ def widen(onnx: Lowering, value: OnnxValue) -> OnnxValue:
         _widened(value.type),
         array=None if value.array is None else value.array.astype(DType.F32.numpy),
         transpose_of=widen(onnx, source) if source else None,
+        bounded_below=value.bounded_below,
     )
 
 

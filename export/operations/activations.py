@@ -22,22 +22,32 @@ def sigmoid_array(x: Array) -> Array:
     return np.asarray(np.where(x >= 0, x.dtype.type(1), small) / (1 + small))
 
 
+def sigmoid_term(x: Term) -> Term:
+    """`sigmoid_array` in ONNX."""
+    if x.dtype is DType.F64:
+        # ONNX Runtime 1.30 fuses Sigmoid and a product with it to an operator without f64.
+        return (1 + (-x).apply("Exp")).apply("Reciprocal")
+    return x.apply("Sigmoid")
+
+
 @operation
 class Sigmoid(ElementwiseFormula):
     """1 / (1 + exp(-x)).
 
-    ONNX: Sigmoid.  ONNX Runtime's is exact to 2e-7 in f32 and gives 0 below -18.
+    ONNX: Sigmoid; over f64 Exp, Add and Reciprocal.  ONNX Runtime's is exact to 2e-7 in f32 and
+    gives 0 below -18.
     """
 
     name = "sigmoid"
     signature = UNARY_FLOAT
+    bounded_below = True
     example = ("(sigmoid (tensor (list 0.0)))", "[0.5]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
         return sigmoid_array(arrays[0])
 
     def formula(self, terms: Sequence[Term], attributes: Attributes) -> Term:
-        return terms[0].apply("Sigmoid")
+        return sigmoid_term(terms[0])
 
 
 @operation
@@ -67,6 +77,7 @@ class Relu(ElementwiseFormula):
 
     name = "relu"
     signature = UNARY_NUMBER
+    bounded_below = True
     example = ("(relu (tensor (list -1.0 2.0)))", "[0.0 2.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
@@ -122,18 +133,20 @@ class Elu(ElementwiseFormula):
 class Silu(ElementwiseFormula):
     """x · sigmoid(x), also called swish; NaN at -inf, as the product has it.
 
-    Elfwing et al. 2017, https://arxiv.org/abs/1702.03118.  ONNX: Sigmoid and Mul.
+    Elfwing et al. 2017, https://arxiv.org/abs/1702.03118.  ONNX: x times what `sigmoid`
+    becomes.
     """
 
     name = "silu"
     signature = UNARY_FLOAT
+    bounded_below = True
     example = ("(silu (tensor (list 0.0 100.0)))", "[0.0 100.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
         return np.asarray(arrays[0] * sigmoid_array(arrays[0]))
 
     def formula(self, terms: Sequence[Term], attributes: Attributes) -> Term:
-        return terms[0] * terms[0].apply("Sigmoid")
+        return terms[0] * sigmoid_term(terms[0])
 
 
 #: Of the approximation of gelu by tanh.
@@ -152,6 +165,7 @@ class Gelu(ElementwiseFormula):
 
     name = "gelu"
     signature = signature(Operand("x", FLOATS), Attribute("tanh", Kind.BOOLEAN, False))
+    bounded_below = True
     example = ("(gelu (tensor (list 0.0 100.0)))", "[0.0 100.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
@@ -182,6 +196,7 @@ class HardSwish(ElementwiseFormula):
 
     name = "hard-swish"
     signature = UNARY_FLOAT
+    bounded_below = True
     example = ("(hard-swish (tensor (list 0.0 1.5 4.0)))", "[0.0 1.125 4.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:

@@ -28,6 +28,7 @@ from sexpgpu.export.operations import (  # noqa: F401
     scatter,
     linear,
     normalization,
+    batch_normalization,
     attention,
     rotary,
     convolution,

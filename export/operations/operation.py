@@ -108,6 +108,8 @@ class Operation(ABC):
     moves_data: ClassVar[bool] = False
     #: How to mend a call with tensors of a dtype for which it has no meaning.
     dtype_help: ClassVar[str] = "convert it with `cast`"
+    #: Whether no number of its results is -inf, whatever it is given.
+    bounded_below: ClassVar[bool] = False
     #: Whether it draws random numbers, so that only training may use it.
     random: ClassVar[bool] = False
     #: Whether its several tensor operands broadcast, so that numbers may stand for tensors.

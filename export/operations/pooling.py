@@ -92,8 +92,9 @@ class MaxPool(Pooling):
     `padding` is a number, a number or a pair (before after) for each axis, `:same` or `:valid`.
     With `ceil` a last window may reach past the padding, if it starts before the axis ends.
 
-    ONNX: the strided slices at each position in the window, and their Max, axis by axis; runtimes'
-    MaxPool loses NaN and -inf.
+    ONNX: the strided slices at each position in the window, and their Max, axis by axis, since
+    runtimes' MaxPool loses NaN and -inf.  After an activation in f32 that never gives -inf it
+    is MaxPool, and NaN where AveragePool is.
     """
 
     name = "max-pool"
@@ -119,6 +120,10 @@ class MaxPool(Pooling):
     ) -> Sequence[str]:
         (x,) = inputs
         windows = self._windows(x.type, attributes)
+        if x.bounded_below and x.dtype is DType.F32 and max(windows.sizes) <= _SLICED_SIZE:
+            mean = _pool(onnx, "AveragePool", x.name, windows)
+            largest = _pool(onnx, "MaxPool", x.name, windows)
+            return [onnx.add("Where", onnx.add("IsNaN", mean), mean, largest)]
         least = onnx.constant(np.asarray(_least(x.dtype), x.dtype.numpy))
         return [_combine(onnx, "Max", x.name, windows, least)]
 
@@ -166,14 +171,7 @@ class AveragePool(Pooling):
         if x.dtype is DType.F64:
             total = _combine(onnx, "Sum", x.name, windows, onnx.scalar(0, x.dtype))
             return [onnx.add("Div", total, onnx.constant(counts.astype(np.float64)))]
-        mean = onnx.add(
-            "AveragePool",
-            x.name,
-            kernel_shape=list(windows.sizes),
-            strides=list(windows.strides),
-            pads=windows.onnx_pads,
-            count_include_pad=int(include),
-        )
+        mean = _pool(onnx, "AveragePool", x.name, windows, include)
         if include and any(windows.extra):
             # ONNX has counted what lies past the padding too.
             size = int(np.prod(windows.sizes))
@@ -202,6 +200,20 @@ def covered_counts(windows: Windows, include_pad: bool) -> Array:
         ends = np.minimum(starts + windows.sizes[axis], windows.lengths[axis] + last)
         counts = np.multiply.outer(counts, ends - np.maximum(starts, first))
     return counts
+
+
+def _pool(
+    onnx: Lowering, op_type: str, x: str, windows: Windows, include_pad: bool | None = None
+) -> str:
+    """ONNX's own operator."""
+    return onnx.add(
+        op_type,
+        x,
+        kernel_shape=list(windows.sizes),
+        strides=list(windows.strides),
+        pads=windows.onnx_pads,
+        count_include_pad=None if include_pad is None else int(include_pad),
+    )
 
 
 def _combine(onnx: Lowering, op_type: str, x: str, windows: Windows, padding: str) -> str:

@@ -89,6 +89,19 @@ def _normalize(made: RandomGraph, operation: Operation) -> Made:
     return inputs, {"axis": axis, GIVEN: tuple(given)}
 
 
+def _batch_normalize(made: RandomGraph, operation: Operation) -> Made:
+    x = made.pick(
+        lambda type: type.dtype is DType.F32 and type.rank > 1 and type.shape[1] in range(1, 99)
+    )
+    channels = x.type.shape[1]
+    assert isinstance(channels, int)
+    count = len(made.weights)
+    vectors = [made.add_weight(f"norm.{count}.{i}", DType.F32, channels) for i in range(4)]
+    # A variance is positive.
+    made.weights[vectors[3].name] = abs(made.weights[vectors[3].name]) + 0.1
+    return [x, *vectors], {}
+
+
 def _cross_entropy(made: RandomGraph, operation: Operation) -> Made:
     logits = made.pick(lambda type: type.dtype is DType.F32 and type.rank > 0)
     targets = made.index(lambda type: type.shape == logits.type.shape[:-1])
@@ -175,6 +188,7 @@ def _scan(made: RandomGraph, operation: Operation) -> Made:
 LAYERS: dict[str, Recipe] = {
     "layer-normalize": _normalize,
     "rms-normalize": _normalize,
+    "batch-normalize": _batch_normalize,
     "cross-entropy": _cross_entropy,
     "matmul": _matmul,
     "einsum": _einsum,

@@ -80,6 +80,11 @@ def numbers(*shape: Dimension) -> Tensor:
     return Tensor(shape, fill, free=True)
 
 
+def positive(*shape: Dimension) -> Tensor:
+    """Numbers between 0.1 and 2."""
+    return Tensor(shape, lambda g, size, dtype: np.round(g.uniform(0.1, 2, size), 2))
+
+
 def ties(*shape: Dimension) -> Tensor:
     """Numbers of which many are equal."""
     return Tensor(shape, lambda g, size, dtype: g.integers(-2, 3, size), free=True)

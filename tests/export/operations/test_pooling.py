@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sexpgpu.export.graph.graph import Graph, Node, Value, make_node
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.operations.operation import WHOLE, Apart, Causal, all_operations
 from sexpgpu.schemas.errors import SexpgpuError
-from support.harness import check, check_axis_rule, error_of, single
+from support.harness import (
+    check,
+    check_axis_rule,
+    check_graph,
+    error_of,
+    lowered_operators,
+    single,
+    tensor_type,
+)
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(np.float32), np.dtype(np.float64), BF16]
@@ -118,6 +127,55 @@ def test_what_is_not_finite(name: str, dtype: Any) -> None:
     (y,) = check(name, [x], size=(2,), stride=(1,), padding=1)
     assert np.isnan(y.astype(np.float32)[0, 0, 1:3, 2:4]).all()
     assert np.isneginf(y.astype(np.float32)[0, 0, 0, 7:]).all()
+
+
+def pooled(activation: str, attributes: dict[str, Any], x: Array) -> Graph:
+    """The largest of windows over what an activation gives."""
+    value = Value(tensor_type(x, 0), name="x")
+    nodes: list[Node] = []
+    for name, given_attributes in ((activation, {}), ("max-pool", attributes)):
+        operation = all_operations()[name]
+        full = {a.name: a.default for a in operation.signature.attributes} | given_attributes
+        nodes.append(make_node(operation, nodes[-1].results if nodes else [value], full))
+    return Graph([value], {}, nodes, {"y": nodes[-1].results[0]})
+
+
+BOUNDED = [n for n, operation in all_operations().items() if operation.bounded_below]
+
+
+@given(
+    st.sampled_from(BOUNDED),
+    calls([np.dtype(np.float32), BF16]),
+    st.floats(0, 1),
+    st.sampled_from([18, 23]),
+)
+@settings(max_examples=50)
+def test_max_pool_after_an_activation(activation: str, call: Any, share: float, opset: int) -> None:
+    """NaN and infinities among numbers, up to nothing else."""
+    x, attributes = call
+    generator = np.random.default_rng(0)
+    extremes = generator.choice([np.nan, np.inf, -np.inf, 3e38, -3e38], x.shape).astype(x.dtype)
+    x = np.where(generator.random(x.shape) < share, extremes, x)
+    check_graph(pooled(activation, attributes, x), {"x": x}, {}, opset=opset)
+
+
+def test_what_max_pool_becomes() -> None:
+    x = numbers(0, 1, 2, 9, 9)
+    attributes = {"size": (3,), "stride": (2,), "padding": 1}
+    after = ["AveragePool", "MaxPool", "IsNaN", "Where"]
+    assert lowered_operators(pooled("relu", attributes, x)) == ["Relu", *after]
+    assert "MaxPool" not in lowered_operators(pooled("exp", attributes, x))
+    assert "MaxPool" not in lowered_operators(pooled("relu", attributes, x.astype(np.float64)))
+    large = {"size": (9,), "stride": (1,), "padding": 4}
+    assert "MaxPool" not in lowered_operators(pooled("relu", large, x))
+
+
+def test_what_is_bounded_below() -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, -5.0, -0.5, 0.0, 0.5], np.float32)
+    for name in BOUNDED:
+        (y,) = check(name, [x])
+        assert not np.isneginf(y).any(), name
+    assert {"relu", "sigmoid", "silu", "gelu", "hard-swish"} <= set(BOUNDED)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

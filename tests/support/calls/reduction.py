@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sexpgpu.export.graph.types import Batch
-from support.samples import B, Sample, call, edges, numbers, ties
+from support.samples import B, Sample, call, edges, numbers, positive, ties
 
 REDUCTIONS = "sum mean prod max min any all variance logsumexp norm".split()
 
@@ -47,3 +47,9 @@ def samples() -> Iterator[Sample]:
         yield call(name, numbers(2, B, 5), epsilon=1e-3)
     yield call("layer-normalize", x, row, row, given=("scale", "bias"))
     yield call("layer-normalize", x, row, given=("bias",))
+
+    channels = (numbers(4), numbers(4), numbers(4), positive(4))
+    for shape in ((B, 4), (B, 4, 5), (B, 4, 3, 7), (B, 4, 2, 3, 1)):
+        yield call("batch-normalize", numbers(*shape), *channels)
+    yield call("batch-normalize", edges(B, 4, 5), *channels, epsilon=0.1)
+    yield call("batch-normalize", numbers(3, 4, B), *channels)

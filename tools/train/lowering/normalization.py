@@ -79,3 +79,12 @@ def standardize(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Ar
     if "scale" in given:
         y = y * given["scale"]
     return [y + given["bias"] if "bias" in given else y]
+
+
+@rule("batch-normalize")
+def batch_normalize(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    """By the statistics that it is given, which are no parameters to be trained."""
+    x, scale, bias, mean, variance = inputs
+    factor = scale * lax.rsqrt(variance + x.dtype.type(at.attributes["epsilon"]))
+    column = (-1, *[1] * (x.ndim - 2))
+    return [x * factor.reshape(column) + (bias - mean * factor).reshape(column)]
