@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,10 @@ from sexpgpu.export.graph.bounds import index_bounds
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, DType, concrete
 
-#: Kinds of inputs and numbers of records, what tells most first.
-EXAMPLES = (("random", 1), ("random", 3), ("zeros", 1), ("low", 1), ("high", 1))
+#: Calls, each by the kinds of its records, what tells most first: where records may meet, and where
+#: it is proved that they do not, so that one call tries as much as several.
+TOGETHER = (("random",), ("random",) * 3, ("zeros",), ("low",), ("high",))
+APART = (("random",), ("random", "zeros", "low", "high"))
 
 #: Ranges of whole numbers of which it is not known what they index, wide ones first.
 _RANGES = ((-100, 100), (0, 100), (0, 10), (0, 2), (0, 1))
@@ -36,9 +39,26 @@ class Examples:
         self.level += 1
         return self.level < len(_RANGES)
 
-    def draw(self, kind: str, batch: int) -> dict[str, Array]:
-        """Every input by name: of `kind` random, zeros, low or high."""
-        generator = np.random.default_rng(batch)
+    def calls(self, *, apart: bool) -> list[tuple[str, ...]]:
+        """The kinds of each call's records; `apart`: records do not meet, by their first axis.
+
+        Zeros are nothing of their own where no input is a float: of indices they are as the low.
+        """
+        floats = any(value.type.dtype.is_float for value in self.graph.inputs)
+        return [
+            tuple(kind for kind in kinds if kind != "zeros" or floats) if apart else kinds
+            for kinds in (APART if apart else TOGETHER)
+        ]
+
+    def draw(self, kinds: Sequence[str]) -> dict[str, Array]:
+        """Every input by name, a record for each of `kinds`: random, zeros, low or high."""
+        generator = np.random.default_rng(len(kinds))
+        if len({*kinds}) == 1:
+            return self._draw_all(kinds[0], len(kinds), generator)
+        records = [self._draw_all(kind, 1, generator) for kind in kinds]
+        return {name: np.concatenate([record[name] for record in records]) for name in records[0]}
+
+    def _draw_all(self, kind: str, batch: int, generator: np.random.Generator) -> dict[str, Array]:
         return {
             value.name: self._draw(value, kind, batch, generator) for value in self.graph.inputs
         }

@@ -70,7 +70,12 @@ class MatMul(Operation):
 
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
         a, b = (factor(array, attributes) for array in inputs)
-        return [np.asarray(np.matmul(a, b)).astype(inputs[0].dtype)]
+        if a.ndim > 2 and b.ndim == 2 and a.size:
+            # All rows at once: NumPy goes from matrix to matrix.
+            product = np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
+        else:
+            product = np.asarray(np.matmul(a, b))
+        return [product.astype(inputs[0].dtype, copy=False)]
 
     def lower(
         self,

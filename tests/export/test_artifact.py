@@ -58,7 +58,8 @@ def test_an_export_is_whole_and_right(name: str, tmp_path: Path) -> None:
     assert exported.files == {file: (directory / file).stat().st_size for file in FILES}
     onnx.checker.check_model(str(directory / "model.onnx"), full_check=True)
     assert exported.verification is not None
-    assert exported.verification.runs == 5
+    # A weight that is an output is the same for every record, so that records are not apart.
+    assert exported.verification.runs == (5 if name == "inputs and weights as outputs" else 2)
     model, _, proto = load(directory)
     assert [value.name for value in proto.graph.input] == [v.name for v in model.graph.inputs]
     assert [value.name for value in proto.graph.output] == list(model.graph.outputs)
