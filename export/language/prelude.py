@@ -14,6 +14,7 @@ from sexpgpu.schemas.errors import Source
 LAYER_FILES = (
     "linear",
     "normalization",
+    "position",
     "attention",
     "transformer",
     "mixture",

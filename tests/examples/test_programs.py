@@ -46,6 +46,10 @@ INTERFACES = {
     "llama3": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
     "gemma": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
     "mixtral": ({"inputs": "[1, 128] i32"}, {"output": "[1, 128, 8192] f32"}),
+    "t5": (
+        {"inputs.0": "[1, 128] i32", "inputs.1": "[1, 128] bool"},
+        {"output": "[1, 128, 512] f32"},
+    ),
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "digits": ({"inputs": "[1, 1, 8, 8] f32"}, {"output": "[1, 10] f32"}),

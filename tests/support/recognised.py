@@ -71,7 +71,7 @@ class Recognised:
 
     def inputs(self, records: int) -> dict[str, Array]:
         """Random inputs, whole numbers within what they index."""
-        return Examples(self.model.graph).draw("random", records)
+        return Examples(self.model.graph).draw(("random",) * records)
 
     def session(self, **options: Any) -> Session:
         """ONNX Runtime's session of an export with these options, verified as every export is."""
