@@ -19,8 +19,12 @@ LAYER_FILES = (
     "transformer",
     "mixture",
     "convolution",
+    "vision",
     "recurrence",
     "state-space",
+    "graph",
+    "recommendation",
+    "signal",
 )
 
 

@@ -57,6 +57,7 @@ INTERFACES = {
         {"inputs.0": "[1, 32] i32", "inputs.1": "[1, 32] bool"},
         {"output": "[1, 4] f32"},
     ),
+    "resnet50": ({"inputs": "[1, 3, 224, 224] f32"}, {"output": "[1, 1000] f32"}),
 }
 
 

@@ -28,9 +28,13 @@ def renamed(
 
 
 def load_weights(module: Any, state: Mapping[str, Array]) -> Any:
-    """The torch module with exactly these weights, ready to evaluate."""
+    """The torch module with exactly these weights, ready to evaluate.
+
+    How many batches its batch norms have seen is no weight, and is left as it is.
+    """
     import torch
 
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
+    tensors |= {k: v for k, v in module.state_dict().items() if k.endswith("num_batches_tracked")}
     module.load_state_dict(tensors, strict=True)
     return module.eval()

@@ -1,0 +1,76 @@
+"""The layers of vision against NumPy written out by hand, by the reference and by ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sexpgpu.export.graph.types import Array
+from support.layers import BATCH, Layer
+
+IMAGE = "x (list f32 4 6 5)"
+
+
+def conv(x: Array, w: Array, stride: int = 1, padding: int = 0) -> Array:
+    """Window by window, the kernel's share of the channels in each of its groups."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    out, share, height, width = w.shape
+    groups = x.shape[1] // share
+    rows = range(0, x.shape[2] - height + 1, stride)
+    columns = range(0, x.shape[3] - width + 1, stride)
+    y = np.zeros((len(x), out, len(rows), len(columns)))
+    for o in range(out):
+        first = o // (out // groups) * share
+        for i, top in enumerate(rows):
+            for j, left in enumerate(columns):
+                window = x[:, first : first + share, top : top + height, left : left + width]
+                y[:, o, i, j] = (window * w[o]).sum((1, 2, 3))
+    return y
+
+
+def column(v: Array) -> Array:
+    return v[:, None, None]
+
+
+def conv_norm(layer: Layer, path: str, x: Array, stride: int = 1, epsilon: float = 1e-5) -> Array:
+    w = layer[f"{path}conv.w"]
+    y = conv(x, w, stride, w.shape[2] // 2)
+    scale, bias, mean, variance = (
+        column(layer[f"{path}norm.{name}"]) for name in ("scale", "bias", "mean", "variance")
+    )
+    return (y - mean) / np.sqrt(variance + epsilon) * scale + bias
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def test_conv_norm() -> None:
+    layer = Layer("(conv-norm 4 3 3)", IMAGE)
+    assert "conv.b" not in layer.weights
+    layer.is_close_to(relu(conv_norm(layer, "", layer.x)))
+
+
+def test_conv_norm_with_other_options() -> None:
+    options = ":stride 2 :groups 2 :activation nil :epsilon 0.1"
+    layer = Layer(f"(conv-norm 4 6 3 {options})", IMAGE)
+    layer.is_close_to(conv_norm(layer, "", layer.x, 2, 0.1))
+
+
+def test_global_average_pool() -> None:
+    layer = Layer("(linear 4 2)", IMAGE, call="(m (global-average-pool x))")
+    layer.is_close_to(layer.x.mean((2, 3)) @ layer["w"] + layer["b"])
+
+
+@pytest.mark.parametrize(("out", "stride"), [(4, 1), (4, 2), (8, 1), (8, 2)])
+def test_bottleneck(out: int, stride: int) -> None:
+    """What comes in is added as it is only where it has the shape of what comes out."""
+    layer = Layer(f"(bottleneck 4 {out} :stride {stride} :reduction 2)", IMAGE)
+    x = layer.x
+    y = relu(conv_norm(layer, "reduce.", x))
+    assert y.shape == (BATCH, out // 2, 6, 5)
+    y = relu(conv_norm(layer, "spatial.", y, stride))
+    y = conv_norm(layer, "expand.", y)
+    same = (out, stride) == (4, 1)
+    assert same == ("shortcut.conv.w" not in layer.weights)
+    layer.is_close_to(relu(y + (x if same else conv_norm(layer, "shortcut.", x, stride))))
