@@ -30,6 +30,10 @@ class Sorted(AlongOrder):
         self, onnx: Lowering, x: OnnxValue, count: str, axis: int, *, descending: bool
     ) -> tuple[str, str]:
         """The first `count` elements in order, and their positions in i64."""
+        if 0 in x.shape:
+            # ONNX Runtime 1.30 divides by the number of rows.
+            none = onnx.add("Slice", x.name, onnx.ints([0]), count, onnx.ints([axis]))
+            return none, onnx.cast(none, DType.I64)
         key = lower_comparable(onnx, x)
         values, positions = onnx.add(
             "TopK", key, count, outputs=2, axis=axis, largest=int(descending), sorted=1
@@ -62,7 +66,7 @@ class Sort(Sorting):
 
     As `numpy.sort`, stable either way.
 
-    ONNX: TopK of all elements; floats are gathered by its positions.
+    ONNX: TopK of all elements; floats are gathered by its positions.  Slice where there are none.
     """
 
     name = "sort"
@@ -121,7 +125,7 @@ class Argsort(Sorting):
 class TopK(Sorted):
     """The k largest elements along an axis, the largest first, and their positions: two results.
 
-    ONNX: TopK; floats are gathered by its positions.
+    ONNX: TopK; floats are gathered by its positions.  Slice where `x` has no elements.
     """
 
     name = "top-k"

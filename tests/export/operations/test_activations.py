@@ -115,3 +115,9 @@ def test_relu_of_integers(dtype: DType) -> None:
     limits = np.iinfo(dtype.numpy)
     (result,) = check("relu", [np.array([limits.min, -1, 0, 7, limits.max], dtype.numpy)])
     assert result.tolist() == [0, 0, 0, 7, limits.max]
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "silu"])
+def test_f64_has_no_sigmoid_that_runtimes_fuse(name: str) -> None:
+    graph, _ = single(name, [numbers(DType.F64)])
+    assert "Sigmoid" not in lowered_operators(graph)

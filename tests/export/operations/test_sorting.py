@@ -19,7 +19,7 @@ from support.arrays import (
     random_array,
     shape_and_axis,
 )
-from support.harness import check, check_axis_rule, error_of, single
+from support.harness import check, check_axis_rule, error_of, lowered_operators, single
 
 NUMBERS = st.sampled_from([DType.F32, DType.F64, DType.BF16, DType.I32, DType.I64])
 
@@ -88,6 +88,17 @@ def test_ties_go_to_the_lower_position(k: int) -> None:
     x = np.tile(np.array([0, 1], np.float32), 2000)
     _, positions = check("top-k", [x], k=k)
     assert positions.tolist() == [*range(1, 4000, 2), *range(0, 4000, 2)][:k]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0, 4), (0,)])
+@pytest.mark.parametrize("name", ["sort", "argsort", "top-k"])
+def test_no_elements_are_not_sorted(name: str, shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.int32)
+    attributes = {"k": min(2, shape[-1])} if name == "top-k" else {}
+    for result in check(name, [x], **attributes):
+        assert result.size == 0
+    graph, _ = single(name, [x], **attributes)
+    assert "TopK" not in lowered_operators(graph)
 
 
 @pytest.mark.parametrize("name", ["sort", "argsort", "top-k"])
