@@ -37,9 +37,12 @@ def scanned(x: Array, step: Array, a: Array, b: Array, c: Array) -> Array:
     return made
 
 
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_causal_depthwise_conv(dilation: int) -> None:
-    layer = Layer(f"(causal-depthwise-conv 4 3 :dilation {dilation})", X)
+@pytest.mark.parametrize(
+    ("options", "call", "dilation"),
+    [("", "(m x)", 1), (":dilation 2", "(m x)", 2), (":dilation 2", "(m x :dilation 3)", 3)],
+)
+def test_causal_depthwise_conv(options: str, call: str, dilation: int) -> None:
+    layer = Layer(f"(causal-depthwise-conv 4 2 {options})", X, call=call)
     made = [depthwise(x, layer["w"][:, 0], layer["b"], dilation) for x in layer.x]
     layer.is_close_to(np.stack(made))
 

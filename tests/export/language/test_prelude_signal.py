@@ -1,0 +1,33 @@
+"""The discrete Fourier transform against NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.layers import Layer
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 12, 64, 90])
+def test_fourier(length: int) -> None:
+    """Lengths that are prime go in one step, the others in two."""
+    layer = Layer(
+        "(linear 1 1)",
+        f"x (list f32 {length})",
+        call="(concat (fourier (* x (max (get m :b)))))",
+    )
+    wanted = np.fft.fft(layer.x * layer["b"][0])
+    layer.is_close_to(np.concatenate([wanted.real, wanted.imag], -1))
+
+
+def test_fourier_in_f64() -> None:
+    layer = Layer(
+        "(linear 1 1)",
+        "x (list f32 24)",
+        call="(concat (fourier (cast (* x (max (get m :b))) f64)))",
+    )
+    wanted = np.fft.fft((layer.inputs[0] * layer.weights["b"][0]).astype(np.float64))
+    assert layer.found.dtype == np.float64
+    np.testing.assert_allclose(
+        layer.found, np.concatenate([wanted.real, wanted.imag], -1), 0, 1e-12
+    )
