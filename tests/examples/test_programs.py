@@ -50,6 +50,7 @@ INTERFACES = {
         {"inputs.0": "[1, 128] i32", "inputs.1": "[1, 128] bool"},
         {"output": "[1, 128, 512] f32"},
     ),
+    "whisper": ({"inputs": "[1, 80, 3000] f32"}, {"output": "[1, 1500, 384] f32"}),
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "g2p": ({"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"}, {"output": "[1, 256] f32"}),
