@@ -33,7 +33,7 @@ def inputs(ours: Recognised) -> dict[str, Array]:
 
 
 def convolve(x: Any, edges: Any, w: Array, b: Array) -> Any:
-    """Kipf and Welling's layer for one graph: Σ over edges j → i, and i → i, of x_j w / √(d_i d_j)."""
+    """The layer for one graph: Σ over edges j → i, and i → i, of x_j w / √(d_i d_j), and b."""
     loops = torch.arange(NODES)
     sources, targets = torch.cat([edges, torch.stack([loops, loops])], 1)
     degrees = torch.zeros(NODES).index_add(0, targets, torch.ones(len(targets)))
