@@ -51,6 +51,21 @@ INTERFACES = {
         {"output": "[1, 128, 512] f32"},
     ),
     "whisper": ({"inputs": "[1, 80, 3000] f32"}, {"output": "[1, 1500, 384] f32"}),
+    "mamba": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 1024] f32"}),
+    "rwkv": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 1024] f32"}),
+    "gcn": (
+        {"inputs.0": "[1, 64, 32] f32", "inputs.1": "[1, 2, 256] i32", "inputs.2": "[1, 256] bool"},
+        {"output": "[1, 64, 7] f32"},
+    ),
+    "dlrm": (
+        {"inputs.0": "[1, 13] f32", "inputs.1": "[1, 26, 4] i32", "inputs.2": "[1, 26, 4] bool"},
+        {"output": "[1] f32"},
+    ),
+    "mlp": ({"inputs": "[1, 28, 28] f32"}, {"output": "[1, 10] f32"}),
+    "fracast": (
+        {"inputs.0": "[1, 2048] f32", "inputs.1": "[1, 2048] bool"},
+        {"output": "[1, 48, 9] f32"},
+    ),
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "g2p": ({"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"}, {"output": "[1, 256] f32"}),
