@@ -189,3 +189,48 @@ def test_self_attention_refuses_what_has_no_positions() -> None:
     head = "(def record (fields :x (list f32 4)))\n"
     error = program_error(head + "(def model (self-attention 4 2))", "E-ASSERT-001")
     assert error.message.startswith("self-attention takes a tensor [batch, positions, width], and")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        ":causal true",
+        ":causal true :window 2 :scale 0.7",
+        ":window 3",
+        ":softcap 0.8 :bias bias",
+        ":mask mask :bias bias :causal true",
+    ],
+)
+@pytest.mark.parametrize("keys", [5, 7])
+def test_attention_weights_are_what_attention_weighs_by(options: str, keys: int) -> None:
+    """Four heads of queries, two of keys; where there are more keys, the last stand together."""
+    layer = Layer(
+        f"(fn (q k v mask bias) (concat (attention q k v {options}) "
+        f"(matmul (attention-weights q k {options}) (take v (tensor (list 0 0 1 1)) :axis 1)) "
+        ":axis 1))",
+        *("x (list f32 4 5 6)", f"k (list f32 2 {keys} 6)", f"v (list f32 2 {keys} 3)"),
+        *(f"mask (list bool 1 5 {keys})", f"bias (list f32 4 5 {keys})"),
+        call="(m x k v mask bias)",
+    )
+    attended, weighed = layer.found[:, :4], layer.found[:, 4:]
+    np.testing.assert_allclose(weighed, attended, 1e-4, 1e-5)
+
+
+def test_self_attention_gives_its_weights() -> None:
+    """Of a query that sees nothing they are 0."""
+    layer = Layer(
+        "(self-attention 4 2 :kv-heads 1 :causal true :rotary true)",
+        *(X, "mask (list bool 5)"),
+        call="(last (m x :mask mask :weights true))",
+    )
+    found, mask = layer.found, layer.inputs[1][:, None, None] & CAUSAL
+    assert found.shape == (BATCH, 2, 5, 5)
+    np.testing.assert_allclose(found.sum(-1), np.broadcast_to(mask.any(-1), found.shape[:3]), 1e-5)
+    assert not mask.any(-1).all()
+    assert not found[np.broadcast_to(~mask, found.shape)].any()
+    plain, first = (
+        Layer("(self-attention 4 2)", X, call=call)
+        for call in ("(m x)", "(first (m x :weights true))")
+    )
+    np.testing.assert_array_equal(first.found, plain.found)
