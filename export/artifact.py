@@ -41,6 +41,7 @@ class ExportOptions:
     batch: int | None = None
     target: Target = "any"
     embed: bool = False
+    unroll: bool = False
     verify: bool = True
 
 
@@ -130,6 +131,7 @@ def _build_options(model: ModelFile, options: ExportOptions) -> BuildOptions:
         profile=options.profile,
         batch=options.batch,
         native_bf16=options.target == "cuda",
+        unroll=options.unroll,
         metadata={f"sexpgpu.{key}": value for key, value in metadata.items() if value},
         name=model.slug or "model",
     )

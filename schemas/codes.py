@@ -373,6 +373,11 @@ CODES: dict[str, Explanation] = {
         "an output has the name of an input",
         "In an ONNX file every value has a name of its own. Give the prediction another key.",
     ),
+    "E-EXPORT-008": Explanation(
+        "too many steps to be written one after another",
+        "`--unroll` writes the nodes of every step of `lstm`, `gru` and `scan`, for runtimes that "
+        "have no loops. Leave it out, or make the sequence shorter.",
+    ),
     "E-ONNX-001": Explanation(
         "an operation has no ONNX form for this dtype or profile",
         "The language reference lists what each operation lowers to.",

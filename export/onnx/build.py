@@ -36,6 +36,7 @@ class BuildOptions:
     profile: Profile = "portable"
     batch: int | None = None
     native_bf16: bool = False
+    unroll: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     name: str = "model"
 
@@ -76,6 +77,7 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
         batch_source=_batch_source(inputs),
         names=names,
         native_bf16=options.native_bf16,
+        unroll=options.unroll,
     )
     known = {value: OnnxValue(name, value.type) for value, name in inputs.items()}
     initializers: list[TensorProto] = []

@@ -158,7 +158,8 @@ class GatedRecurrence(Operation):
         results: Sequence[TensorType],
     ) -> Sequence[str]:
         given: dict[str, OnnxValue] = self.named(inputs, attributes)
-        if inputs[0].dtype is DType.F64 or is_rounded(attributes, inputs[0].dtype):
+        wide = inputs[0].dtype is DType.F64
+        if wide or onnx.unroll or is_rounded(attributes, inputs[0].dtype):
             return self._lower_by_steps(onnx, given, attributes, results)
         hidden = given["w-recurrent"].shape[1]
         assert isinstance(hidden, int)
@@ -173,11 +174,7 @@ class GatedRecurrence(Operation):
             operands.append("")
         lengths = given.get("lengths")
         operands.append(self._clipped(onnx, lengths, given["x"].type) if lengths else "")
-        for name in self.states:
-            known_state = name in given
-            operands.append(
-                onnx.add("Unsqueeze", given[name].name, onnx.ints([0])) if known_state else ""
-            )
+        operands += [self._first(onnx, given.get(name), results[1]) for name in self.states]
         sequence, *finals = onnx.add(
             self.onnx_operator,
             *operands,
@@ -197,6 +194,18 @@ class GatedRecurrence(Operation):
         parts = onnx.add("Split", value.name, sizes, outputs=self.gates, axis=0)
         ordered = onnx.add("Concat", *(parts[gate] for gate in self.onnx_gates), axis=0)
         return onnx.add("Unsqueeze", ordered, onnx.ints([0]))
+
+    def _first(self, onnx: Lowering, state: OnnxValue | None, type: TensorType) -> str:
+        """The state before the first step, with an axis of one direction.
+
+        What is zero is said: of a batch that is a symbol tract makes no zeros by itself.
+        """
+        if state is not None:
+            return onnx.add("Unsqueeze", state.name, onnx.ints([0]))
+        if isinstance(type.shape[0], int):
+            return ""
+        zero = onnx.constant(np.zeros((1, 1, 1), type.dtype.numpy))
+        return onnx.add("Expand", zero, onnx.shape((1, *type.shape)))
 
     def _clipped(self, onnx: Lowering, lengths: OnnxValue, x: TensorType) -> str:
         """The lengths as ONNX wants them: i32, of positions that there are.
@@ -255,7 +264,7 @@ class GatedRecurrence(Operation):
             return split(added, last - first)
 
         def step(
-            carries: list[OnnxValue], slices: list[OnnxValue]
+            carries: list[OnnxValue], slices: list[OnnxValue], _: list[OnnxValue]
         ) -> tuple[Sequence[str], Sequence[str]]:
             before = [Term.of(onnx, value) for value in carries]
             from_input = split(slices[0].name, self.gates)

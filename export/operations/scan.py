@@ -163,10 +163,9 @@ class Scan(Operation):
             return [*(value.name for value in inputs[:count]), *stacked]
 
         def step(
-            carries: list[OnnxValue], slices: list[OnnxValue]
+            carries: list[OnnxValue], slices: list[OnnxValue], reads: list[OnnxValue]
         ) -> tuple[Sequence[str], Sequence[str]]:
-            given = [*carries, *slices, *inputs[count + sequences :]]
-            known = dict(zip(body.inputs, given, strict=True))
+            known = dict(zip(body.inputs, [*carries, *slices, *reads], strict=True))
             translate_nodes(onnx, body.nodes, known)
             names = [known[value].name for value in outputs]
             return names[:count], names[count:]
@@ -179,6 +178,7 @@ class Scan(Operation):
             [value.type for value in outputs[count:]],
             axis=axis,
             reverse=attributes["reverse"],
+            reads=inputs[count + sequences :],
         )
 
     def axis_rule(

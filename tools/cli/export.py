@@ -50,6 +50,9 @@ _PRECISIONS = click.Choice(["f32", "bf16"])
     help="Where bf16 products run: cuda natively, else emulated exactly.",
 )
 @click.option("--embed", is_flag=True, help="The weights inside model.onnx as well.")
+@click.option(
+    "--unroll", is_flag=True, help="Write the steps of lstm, gru and scan one after another."
+)
 @click.option("--no-verify", is_flag=True, help="Do not run the file against the reference.")
 @json_option
 def command(

@@ -46,6 +46,21 @@ def digest(directory: Path) -> dict[str, str]:
     }
 
 
+# What it writes
+
+
+def test_steps_that_are_written_out(cli: Run, tmp_path: Path) -> None:
+    Path("lstm.sx").write_text(MODELS["lstm"])
+    assert cli("init", "lstm.sx", "--checkpoint-dir", "lstm")[0] == 0
+    written = {}
+    for flags in ((), ("--unroll",)):
+        assert cli("export", "--checkpoint", "lstm", "-o", "out", *flags)[0] == 0
+        _, out, _ = cli("inspect", "out", "--json")
+        written[flags] = json.loads(out)["operators"]
+    assert "LSTM" in written[()]
+    assert not {"LSTM", "Scan"} & {*written["--unroll",]}
+
+
 # What it says
 
 
