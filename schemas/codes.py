@@ -298,6 +298,35 @@ CODES: dict[str, Explanation] = {
         "a safetensors file is damaged",
         "Its header does not describe the bytes that follow: truncated, overlapping or malformed.",
     ),
+    # Importing
+    "E-IMPORT-001": Explanation(
+        "there is no model to import",
+        "`sexpgpu import` takes a directory with config.json and model.safetensors (or its index, "
+        "where there are several), or a .gguf file.",
+    ),
+    "E-IMPORT-002": Explanation(
+        "a family or a head of models that is not known",
+        "The message lists those that are. A program for another is a page of the language: the "
+        "examples show some.",
+    ),
+    "E-IMPORT-003": Explanation(
+        "a model's configuration is damaged",
+        "A key of config.json, or of a GGUF file's metadata, is missing or has a value of another "
+        "kind than it must have.",
+    ),
+    "E-IMPORT-004": Explanation(
+        "a model does something that no program is written for",
+        "The message names what the configuration asks for: a type of rope, an activation, "
+        "quantised weights. The program would give other numbers without it, so none is written.",
+    ),
+    "E-IMPORT-005": Explanation(
+        "the weights are not those of the configuration",
+        "A tensor that the model needs is not in the file, or has another shape there.",
+    ),
+    "E-IMPORT-006": Explanation(
+        "something stands where the program is to be written",
+        "Choose another name, or give --force, which replaces a file.",
+    ),
     # Documents
     "E-FILE-001": Explanation("a file cannot be read or written", "The system's reason is given."),
     "E-JSON-001": Explanation(

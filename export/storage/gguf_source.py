@@ -34,8 +34,14 @@ _PLAIN: dict[int, np.dtype[Any]] = {
 _FLOAT32 = np.dtype(np.float32)
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-_VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_UINT32, _STRING, _LIST = 4, 8, 9
+# the header's numbers of kinds of values, and how numbers and booleans are stored
+_SCALARS = {
+    kind: struct.Struct(f"<{form}")
+    for kind, form in zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True)
+}
+_UINT32, _FLOAT32_VALUE, _STRING, _LIST = 4, 6, 8, 9
+# of the metadata: strings of so many bytes and lists of so many numbers are kept, no longer ones
+_KEPT_BYTES, _KEPT_NUMBERS = 4_096, 4_096
 _STRINGS_LIMIT = 20_000_000
 _NAME_LIMIT = 65_536
 _RANK_LIMIT = 8
@@ -54,7 +60,11 @@ class _Tensor:
 
 
 class GgufSource(WeightSource):
-    """A GGUF file, mapped; quantised tensors are f32 once they are read."""
+    """A GGUF file, mapped; quantised tensors are f32 once they are read.
+
+    `metadata` is what its header says besides: numbers, booleans, short strings and short lists of
+    numbers by key.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -63,7 +73,9 @@ class GgufSource(WeightSource):
             if size < 24:
                 raise unreadable(path, "it is too short for a GGUF header")
             self._bytes = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-        self._tensors = _Header(self._bytes, path).tensors()
+        header = _Header(self._bytes, path)
+        self._tensors = header.tensors()
+        self.metadata = header.metadata
 
     def keys(self) -> list[str]:
         return list(self._tensors)
@@ -122,6 +134,7 @@ class _Header:
         self._pair_count = self._count(13)
         self._strings = 0
         self._alignment = 32
+        self.metadata: dict[str, Any] = {}
 
     def tensors(self) -> dict[str, _Tensor]:
         for _ in range(self._pair_count):
@@ -158,34 +171,51 @@ class _Header:
         return _Tensor(shape, kind, start + offset, nbytes)
 
     def _pair(self) -> None:
-        """One key and its value, of which only the alignment matters here."""
+        """One key and its value."""
         key, kind = self._text(), self._number(_U32)
+        value = self._value(kind, 0)
+        if key in self.metadata:
+            raise unreadable(self._path, f"its metadata has `{key}` twice")
+        if value is not None:
+            self.metadata[key] = value
         if key != "general.alignment":
-            self._skip(kind, 0)
             return
         if kind != _UINT32:
             raise unreadable(self._path, "general.alignment is no 32-bit number")
-        self._alignment = self._number(_U32)
+        self._alignment = int(value)
         if self._alignment == 0 or self._alignment % 8:
             raise unreadable(self._path, "general.alignment is no multiple of 8")
 
-    def _skip(self, kind: int, depth: int) -> None:
-        if (width := _VALUE_BYTES.get(kind)) is not None:
-            self._take(width)
-        elif kind == _STRING:
+    def _value(self, kind: int, depth: int) -> Any:
+        """A value of the metadata, and None for what is passed over."""
+        if kind in _SCALARS:
+            return self._scalar(kind)
+        if kind == _STRING:
             self._strings += 1
             if self._strings > _STRINGS_LIMIT:
                 raise unreadable(self._path, "its metadata holds too many strings")
-            self._take(self._number(_U64))
-        elif kind == _LIST and depth < _NESTING_LIMIT:
+            length = self._number(_U64)
+            start = self._take(length)
+            if depth or length > _KEPT_BYTES:
+                return None
+            return self._data[start : start + length].decode(errors="replace")
+        if kind == _LIST and depth < _NESTING_LIMIT:
             element = self._number(_U32)
-            if (width := _VALUE_BYTES.get(element)) is not None:
-                self._take(self._number(_U64) * width)
-            else:
+            if (form := _SCALARS.get(element)) is None:
                 for _ in range(self._count(8)):
-                    self._skip(element, depth + 1)
-        else:
-            raise unreadable(self._path, f"its metadata holds a value of unknown type {kind}")
+                    self._value(element, depth + 1)
+                return None
+            if (length := self._number(_U64)) <= _KEPT_NUMBERS and not depth:
+                return [self._scalar(element) for _ in range(length)]
+            self._take(length * form.size)
+            return None
+        raise unreadable(self._path, f"its metadata holds a value of unknown type {kind}")
+
+    def _scalar(self, kind: int) -> int | float | bool:
+        """A number or boolean; one of 32 bits as the shortest decimal that stands for it."""
+        form = _SCALARS[kind]
+        value: int | float | bool = form.unpack_from(self._data, self._take(form.size))[0]
+        return float(str(np.float32(value))) if kind == _FLOAT32_VALUE else value
 
     def _text(self) -> str:
         length = self._number(_U64)

@@ -9,11 +9,13 @@ from pathlib import Path
 from sexpgpu.export.storage.gguf_source import GgufSource
 from sexpgpu.export.storage.numpy_source import NpySource, NpzSource
 from sexpgpu.export.storage.safetensors_source import SafetensorsSource
+from sexpgpu.export.storage.sharded_source import ShardedSource
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
 from sexpgpu.schemas.errors import SexpgpuError
 
 _FORMATS: dict[str, Callable[[Path], WeightSource]] = {
     ".safetensors": SafetensorsSource,
+    ".safetensors.index.json": ShardedSource,
     ".npz": NpzSource,
     ".npy": NpySource,
     ".gguf": GgufSource,
@@ -38,7 +40,7 @@ def open_source(path: str | Path) -> WeightSource:
             )
         if not path.is_file():
             raise unreadable(path, "it is not a file", "name one file of weights")
-        if (reader := _FORMATS.get(path.suffix.lower())) is None:
+        if (reader := _reader_of(path)) is None:
             raise unreadable(
                 path,
                 f"the ending `{path.suffix}` is unknown",
@@ -49,6 +51,11 @@ def open_source(path: str | Path) -> WeightSource:
         return _open(reader, path, identity)
     except OSError as error:
         raise unreadable(path, error.strerror or str(error)) from None
+
+
+def _reader_of(path: Path) -> Callable[[Path], WeightSource] | None:
+    name = path.name.lower()
+    return next((reader for end, reader in _FORMATS.items() if name.endswith(end)), None)
 
 
 @lru_cache(maxsize=8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ import click
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.cli.streams import forget_unwritten, prepare, say
 
-#: Subcommand, and what it does in a line; the module beside this one has its name.
+#: Subcommand, and what it does in a line; the module beside this one has its name (`import_` where
+#: Python has it for itself).
 COMMANDS = {
     "call": "Call a model that is served, once, from the shell.",
     "check": "Compile a program; show its inputs, outputs and parameters.",
@@ -21,6 +23,7 @@ COMMANDS = {
     "evaluate": "Show the evaluation numbers of a checkpoint.",
     "explain": "Say what an error code means and how to mend it.",
     "export": "Write a model and its weights as a portable ONNX artifact.",
+    "import": "Write the program of a model of Hugging Face's, or of a GGUF file.",
     "init": "Write a checkpoint of a program's initial weights.",
     "run": "Train a program's model into checkpoints.",
     "serve": "Serve a model behind a Unix socket.",
@@ -37,7 +40,8 @@ class _LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"sexpgpu.tools.cli.{name}")
+        file = f"{name}_" if keyword.iskeyword(name) else name
+        module = importlib.import_module(f"sexpgpu.tools.cli.{file}")
         command: click.Command = module.command
         return command
 

@@ -1,0 +1,122 @@
+"""Small models of transformers with random weights: saved, imported, exported, and run by both."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sexpgpu.export.artifact import ExportOptions, export_model
+from sexpgpu.export.graph.types import Array
+from sexpgpu.export.onnx.session import Session
+from sexpgpu.export.subject import from_program
+from sexpgpu.tools.importer.writing import Imported, import_model
+from support.real import relative_difference
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+# Nothing is asked of the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+#: The largest relative difference; both compute in f32.
+TOLERANCE = 1e-5
+
+#: A decoder's sizes: heads that are not the width's share, fewer of keys, nothing that divides.
+DECODER = {
+    "vocab_size": 37,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 64,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+WINDOW = 12
+
+
+def seeded(model: Any, seed: int = 0) -> Any:
+    """The model with weights that hide nothing: no bias is 0, no gain is 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() > 1:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+            else:
+                parameter.add_(noise * 0.2)
+    return model.eval()
+
+
+def made(kind: str, config: Any, seed: int = 0) -> Any:
+    """A model of transformers by its class, attention written out."""
+    config._attn_implementation = "eager"
+    return seeded(getattr(transformers, kind)(config), seed)
+
+
+class Case:
+    """A model that was saved and imported."""
+
+    def __init__(self, model: Any, folder: Path, *, save: bool = True, **knobs: object) -> None:
+        self.model = model
+        self.folder = folder
+        if save:
+            model.save_pretrained(folder / "model")
+        self.imported = self.again()
+        self._knobs = knobs
+        self._session: Session | None = None
+
+    def again(self) -> Imported:
+        """Imports the model as it is in its folder now."""
+        return import_model(self.folder / "model", self.folder / "program.sx", force=True)
+
+    @property
+    def text(self) -> str:
+        """The program without the knob of its weights' path."""
+        text = self.imported.program.read_text()
+        return re.sub(r"\(defknob weights\s[^)]*\)\n", "", text)
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            subject = from_program(self.imported.program, knobs=self._knobs)
+            export_model(subject, self.folder / "export", ExportOptions(verify=False))
+            self._session = Session(self.folder / "export" / "model.onnx")
+        return self._session
+
+    def run(self, *inputs: Array) -> dict[str, Array]:
+        """What the export gives."""
+        names = [f"inputs.{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["inputs"]
+        return self.session.run(dict(zip(names, inputs, strict=True)))
+
+    def theirs(self, **inputs: Array) -> Any:
+        """What transformers gives."""
+        tensors = {
+            name: torch.from_numpy(a.astype(np.int64) if a.dtype.kind in "ib" else a)
+            for name, a in inputs.items()
+        }
+        with torch.no_grad():
+            return self.model(**tensors)
+
+    def check_language_model(self, window: int = WINDOW) -> None:
+        """Logits of every position of some records are those of transformers."""
+        ids = tokens(self.model.config.vocab_size, window)
+        check(self.run(ids)["output"], self.theirs(input_ids=ids).logits)
+
+
+def tokens(vocabulary: int, window: int = WINDOW, records: int = 3) -> Array:
+    """Random tokens, a record a row."""
+    drawn = np.random.default_rng(1).integers(0, vocabulary, (records, window))
+    return drawn.astype(np.int32)
+
+
+def check(found: Array, expected: Any) -> None:
+    """Two results are one up to rounding."""
+    assert relative_difference(found, expected.detach().numpy()) < TOLERANCE

@@ -1,0 +1,1 @@
+"""Programs for weights that others have trained: `sexpgpu import`."""

@@ -1,0 +1,134 @@
+"""ALBERT."""
+
+from __future__ import annotations
+
+from sexpgpu.tools.importer.activations import activation_of
+from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
+from sexpgpu.tools.importer.encoder import (
+    BUFFERS,
+    HeadNames,
+    add_head,
+    head_of,
+    inputs_of,
+    tables,
+    vectors,
+    window_knob,
+)
+from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.program import Draft, Knob
+from sexpgpu.tools.importer.source import Source
+
+_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+
+
+def albert(source: Source) -> Draft:
+    """Lan et al. 2020: a BERT of narrow tables, whose layers share their weights."""
+    configuration = source.configuration
+    configuration.require("position_embedding_type", "absolute", why="positions are relative")
+    head = head_of(source, "Albert", _HEADS)
+    prefix = source.prefix(("albert.", ""), "embeddings.word_embeddings.weight")
+    inputs = inputs_of(configuration)
+    epsilon = configuration.number("layer_norm_eps", 1e-12)
+    activation = activation_of(configuration, "hidden_act", "gelu_new")
+    groups = configuration.whole("num_hidden_groups", 1, most=DEPTH_LIMIT)
+    inner = configuration.whole("inner_group_num", 1, most=DEPTH_LIMIT)
+    # nearly always one layer is all that there is
+    is_one = groups == inner == 1
+    shared: list[Form] = ["shared", ["block"]]
+    layers: Form = ["repeat", "shared", "depth"]
+    if not is_one:
+        shared = ["groups", ["for", ["g", ["range", atom(groups)]], ["group"]]]
+        layers = _layers(groups)
+    draft = Draft(
+        "albert",
+        "an ALBERT (Lan et al. 2020)",
+        _knobs(configuration),
+        inputs.record,
+        [
+            *tables(configuration, "narrow"),
+            "norm", call("layer-norm", "narrow", epsilon=epsilon),
+            "widen", call("linear", "narrow", "dim", transposed=True),
+            *shared,
+        ],
+        inputs.names,
+        "hidden",
+        _renames(prefix, is_one),
+        steps=[
+            "x", ["widen", vectors(inputs)],
+            "hidden", call("through", layers, "x", mask="mask"),
+        ],
+        prepare=inputs.prepare,
+        definitions=[_block(epsilon, activation), *([] if is_one else [_group(inner)])],
+        buffers=BUFFERS,
+    )  # fmt: skip
+    names = HeadNames(
+        f"{prefix}pooler",
+        "classifier",
+        "predictions.dense",
+        "predictions.LayerNorm",
+        "predictions.decoder",
+        "predictions.bias",
+    )
+    add_head(source, draft, head, names, "narrow", activation)
+    return draft
+
+
+def _knobs(configuration: Configuration) -> list[Knob]:
+    return [
+        window_knob(configuration),
+        Knob("vocab", configuration.whole("vocab_size", 30000), "tokens that there are"),
+        Knob("narrow", configuration.whole("embedding_size", 128), "width of the tables"),
+        Knob("dim", configuration.whole("hidden_size", 4096), "width of a token's vector"),
+        Knob("depth", configuration.whole("num_hidden_layers", 12, most=DEPTH_LIMIT), "layers"),
+        Knob("heads", configuration.whole("num_attention_heads", 64)),
+        Knob("hidden", configuration.whole("intermediate_size", 16384), "width of an mlp"),
+    ]
+
+
+def _block(epsilon: float, activation: Form) -> Form:
+    norm = call("layer-norm", "dim", epsilon=epsilon)
+    mlp = call(
+        "mlp", "dim", "hidden", "dim",
+        activation=None if activation == "gelu" else activation,
+        transposed=True,
+    )  # fmt: skip
+    attention = call("self-attention", "dim", "heads", transposed=True)
+    return ["defn", "block", [], call("post-norm-block", attention, norm, mlp, norm)]
+
+
+def _group(inner: int) -> Form:
+    """Layers that are always applied together, as a model of their own."""
+    return [
+        "defmodel", "group", [],
+        ["parts", "blocks", ["for", ["i", ["range", atom(inner)]], ["block"]]],
+        ["apply", ["x", "&key", "mask"], ["through", "blocks", "x", ":mask", "mask"]],
+    ]  # fmt: skip
+
+
+def _layers(groups: int) -> Form:
+    """The group of each layer: depth / groups layers that follow one another have the same."""
+    which: Form = ["quotient", ["*", "i", atom(groups)], "depth"]
+    return ["for", ["i", ["range", "depth"]], ["nth", "groups", which]]
+
+
+def _renames(prefix: str, is_one: bool) -> dict[str, str]:
+    groups = f"{prefix}encoder.albert_layer_groups"
+    shared = {"groups": groups, "blocks": "albert_layers"}
+    if is_one:
+        shared = {"shared": f"{groups}.0.albert_layers.0"}
+    return {
+        "tokens": f"{prefix}embeddings.word_embeddings.weight",
+        "positions": f"{prefix}embeddings.position_embeddings.weight",
+        "types": f"{prefix}embeddings.token_type_embeddings.weight",
+        "norm": f"{prefix}embeddings.LayerNorm",
+        "widen": f"{prefix}encoder.embedding_hidden_mapping_in",
+        **shared,
+        "attention.q": "attention.query",
+        "attention.k": "attention.key",
+        "attention.v": "attention.value",
+        "attention.out": "attention.dense",
+        "attention-norm": "attention.LayerNorm",
+        "mlp.up": "ffn",
+        "mlp.down": "ffn_output",
+        "mlp-norm": "full_layer_layer_norm",
+    }

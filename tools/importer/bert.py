@@ -1,0 +1,126 @@
+"""BERT."""
+
+from __future__ import annotations
+
+from sexpgpu.tools.importer.activations import activation_of
+from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
+from sexpgpu.tools.importer.encoder import (
+    BUFFERS,
+    HeadNames,
+    add_head,
+    head_of,
+    inputs_of,
+    tables,
+    vectors,
+    window_knob,
+)
+from sexpgpu.tools.importer.forms import Form, call
+from sexpgpu.tools.importer.program import Draft, Knob
+from sexpgpu.tools.importer.source import Source
+
+_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+
+_BLOCKS = {
+    "attention.q": "attention.self.query",
+    "attention.k": "attention.self.key",
+    "attention.v": "attention.self.value",
+    "attention.out": "attention.output.dense",
+    "attention-norm": "attention.output.LayerNorm",
+    "mlp.up": "intermediate.dense",
+    "mlp.down": "output.dense",
+    "mlp-norm": "output.LayerNorm",
+}
+_GGUF = {
+    "tokens": "token_embd.weight",
+    "positions": "position_embd.weight",
+    "types": "token_types.weight",
+    "norm": "token_embd_norm",
+    "blocks": "blk",
+    "attention.q": "attn_q",
+    "attention.k": "attn_k",
+    "attention.v": "attn_v",
+    "attention.out": "attn_output",
+    "attention-norm": "attn_output_norm",
+    "mlp.up": "ffn_up",
+    "mlp.down": "ffn_down",
+    "mlp-norm": "layer_output_norm",
+}
+
+
+def bert(source: Source) -> Draft:
+    """Devlin et al. 2019, with its pooler and heads where the file has them."""
+    configuration = source.configuration
+    configuration.require("position_embedding_type", "absolute", why="positions are relative")
+    configuration.require("is_decoder", False, why="the model reads from left to right")
+    configuration.require("add_cross_attention", False, why="layers look at an encoder")
+    head = head_of(source, "Bert", _HEADS)
+    prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
+    inputs = inputs_of(configuration)
+    norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_eps", 1e-12))
+    activation = activation_of(configuration, "hidden_act", "gelu")
+    draft = Draft(
+        "bert",
+        "a BERT (Devlin et al. 2019)",
+        _knobs(configuration),
+        inputs.record,
+        [
+            *tables(configuration, "dim"),
+            "norm", norm,
+            "blocks", ["for", ["i", ["range", "depth"]], ["block"]],
+        ],
+        inputs.names,
+        "hidden",
+        _GGUF.copy() if source.is_gguf else _renames(prefix),
+        steps=["x", vectors(inputs), "hidden", call("through", "blocks", "x", mask="mask")],
+        prepare=inputs.prepare,
+        definitions=[_block(norm, activation)],
+        buffers=BUFFERS,
+    )  # fmt: skip
+    if source.has(f"{prefix}embeddings.LayerNorm.gamma"):
+        draft.norm_names = ("gamma", "beta")
+    if source.is_gguf:
+        draft.notes.append(
+            "a GGUF file does not say the activation of a BERT: it is taken to be gelu, by erf"
+        )
+    names = HeadNames(
+        f"{prefix}pooler.dense",
+        "classifier",
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.decoder",
+        "cls.predictions.bias",
+    )
+    add_head(source, draft, head, names, "dim", activation)
+    return draft
+
+
+def _knobs(configuration: Configuration) -> list[Knob]:
+    return [
+        window_knob(configuration),
+        Knob("vocab", configuration.whole("vocab_size", 30522), "tokens that there are"),
+        Knob("dim", configuration.whole("hidden_size", 768), "width of a token's vector"),
+        Knob("depth", configuration.whole("num_hidden_layers", 12, most=DEPTH_LIMIT), "layers"),
+        Knob("heads", configuration.whole("num_attention_heads", 12)),
+        Knob("hidden", configuration.whole("intermediate_size", 3072), "width of an mlp"),
+    ]
+
+
+def _block(norm: Form, activation: Form) -> Form:
+    mlp = call(
+        "mlp", "dim", "hidden", "dim",
+        activation=None if activation == "gelu" else activation,
+        transposed=True,
+    )  # fmt: skip
+    attention = call("self-attention", "dim", "heads", transposed=True)
+    return ["defn", "block", [], call("post-norm-block", attention, norm, mlp, norm)]
+
+
+def _renames(prefix: str) -> dict[str, str]:
+    return {
+        "tokens": f"{prefix}embeddings.word_embeddings.weight",
+        "positions": f"{prefix}embeddings.position_embeddings.weight",
+        "types": f"{prefix}embeddings.token_type_embeddings.weight",
+        "norm": f"{prefix}embeddings.LayerNorm",
+        "blocks": f"{prefix}encoder.layer",
+        **_BLOCKS,
+    }

@@ -1,0 +1,273 @@
+"""Causal transformers with rms norms and rope: Llama, Qwen and Gemma, and how they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
+from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.program import Draft, Knob
+from sexpgpu.tools.importer.rope import Rope
+from sexpgpu.tools.importer.source import Source
+from sexpgpu.tools.importer.tying import shares_table
+
+#: Tensors of older files that are computed anew.
+_BUFFERS = (r".*rotary_emb\.inv_freq", r"rope_freqs\.weight")
+
+_WINDOW = 128
+
+
+@dataclass
+class Local:
+    """Layers that see a window: which, as a condition on `i`, and their rope where it is another.
+
+    A condition of None is every layer.
+    """
+
+    window: int
+    condition: Form | None
+    rope: Rope | None = None
+
+
+@dataclass
+class Decoder:
+    """What a family says of a decoder; the rest is the same in all of them."""
+
+    name: str
+    about: str
+    rope: Rope
+    head_dim: int
+    activation: Form
+    local: Local | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    #: Norms on both sides of attention and mlp.
+    sandwich: bool = False
+    #: What is added to the gain of a norm.
+    norm_offset: float | None = None
+    #: Tokens' vectors are multiplied by the root of their width.
+    scaled_tokens: bool = False
+    scale: float | None = None
+    softcap: float | None = None
+    final_softcap: float | None = None
+    #: The head's file says, and what is tied where the file has no head of its own.
+    tied: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def draft(self, source: Source) -> Draft:
+        """The program's parts.  Raises E-IMPORT-003 for widths and counts that are none."""
+        configuration = source.configuration
+        prefix = source.prefix(("model.", ""), "embed_tokens.weight")
+        has_head = not _is_base(configuration)
+        table = "token_embd.weight" if source.is_gguf else f"{prefix}embed_tokens.weight"
+        head = "output" if source.is_gguf else "lm_head"
+        own_head = has_head and not shares_table(source, head, table, self.tied, self.notes)
+        knobs = self._knobs(configuration)
+        return Draft(
+            self.name,
+            self.about,
+            knobs,
+            call("def", "record", ["fields", ":tokens", ["list", "i32", "window"]]),
+            self._parts(source, own_head, has_head),
+            ["ids"],
+            self._body(own_head, has_head),
+            self._renames(source, prefix, own_head, has_head),
+            definitions=[self._block(source, {knob.name for knob in knobs})],
+            buffers=_BUFFERS,
+            biased=self.qkv_bias or self.out_bias or self.mlp_bias,
+            notes=self.notes,
+        )
+
+    def _knobs(self, configuration: Configuration) -> list[Knob]:
+        heads = configuration.whole("num_attention_heads", None)
+        dim = configuration.whole("hidden_size", None)
+        kv_heads = configuration.whole("num_key_value_heads", heads)
+        longest = configuration.whole("max_position_embeddings", 2048)
+        about = f"tokens that the model sees, at most {longest:,}"
+        knobs = [
+            Knob("window", min(_WINDOW, longest), about),
+            Knob("vocab", configuration.whole("vocab_size", None), "tokens that there are"),
+            Knob("dim", dim, "width of the residual stream"),
+            Knob("depth", depth_of(configuration), "layers"),
+            Knob("heads", heads),
+            Knob("kv-heads", kv_heads, "heads of keys and values"),
+            Knob("head-dim", self.head_dim),
+            Knob("hidden", configuration.whole("intermediate_size", None), "width of an mlp"),
+        ]
+        spare = {"kv-heads"} if kv_heads == heads else set()
+        if self.head_dim * heads == dim:
+            spare.add("head-dim")
+        return [knob for knob in knobs if knob.name not in spare]
+
+    def _parts(self, source: Source, own_head: bool, has_head: bool) -> list[Form]:
+        tied = has_head and not own_head
+        block: Form = ["block"]
+        if self.local is not None and self.local.condition is not None:
+            block = ["block", self.local.condition]
+        table: Form = ["param", ["list", "vocab", "dim"]] if tied else ["embedding", "vocab", "dim"]
+        parts: list[Form] = [
+            "tokens", table,
+            "blocks", ["for", ["i", ["range", "depth"]], block],
+            "norm", self._norm(source, "dim"),
+        ]  # fmt: skip
+        if own_head:
+            parts += ["head", call("linear", "dim", "vocab", bias=False, transposed=True)]
+        return parts
+
+    def _norm(self, source: Source, width: str) -> Form:
+        epsilon = source.configuration.number("rms_norm_eps", 1e-6)
+        return call("rms-norm", width, epsilon=epsilon, offset=self.norm_offset)
+
+    def _block(self, source: Source, knobs: Set[str]) -> Form:
+        """What makes a layer; where some are local it is told whether this one is."""
+        norm = self._norm(source, "dim")
+        of_heads: Form = ["fn", ["width"], self._norm(source, "width")]
+        interleaved = source.is_gguf and source.configuration.word("model_type", "") == "llama"
+        attention = call(
+            "self-attention", "dim", "heads",
+            kv_heads="kv-heads" if "kv-heads" in knobs else None,
+            head_dim="head-dim" if "head-dim" in knobs else None,
+            causal=True,
+            bias=self.qkv_bias,
+            out_bias=self.out_bias if self.out_bias != self.qkv_bias else None,
+            rotary=True,
+            base=self._base(),
+            rotary_options=self._rotary_options(),
+            interleaved=interleaved or None,
+            window=None if self.local is None else self._by_layer("nil", atom(self.local.window)),
+            qk_norm=of_heads if self.qk_norm else None,
+            scale=self.scale,
+            softcap=self.softcap,
+            transposed=True,
+        )  # fmt: skip
+        mlp = call(
+            "swiglu", "dim", "hidden",
+            bias=self.mlp_bias or None,
+            activation=None if self.activation == "silu" else self.activation,
+            transposed=True,
+        )  # fmt: skip
+        layer: Form = call("pre-norm-block", norm, attention, norm, mlp)
+        if self.sandwich:
+            layer = call("sandwich-block", norm, attention, norm, norm, mlp, norm)
+        some = self.local is not None and self.local.condition is not None
+        return ["defn", "block", ["local"] if some else [], layer]
+
+    def _base(self) -> Form:
+        local = self.rope if self.local is None or self.local.rope is None else self.local.rope
+        return self._by_layer(atom(self.rope.base), atom(local.base))
+
+    def _rotary_options(self) -> Form | None:
+        local = self.rope if self.local is None or self.local.rope is None else self.local.rope
+        here, there = self.rope.options(), local.options()
+        if here is None and there is None:
+            return None
+        return self._by_layer(here or ["list"], there or ["list"])
+
+    def _by_layer(self, everywhere: Form, local: Form) -> Form:
+        """What local layers may have another of."""
+        if self.local is None or local == everywhere:
+            return everywhere
+        return local if self.local.condition is None else ["if", "local", local, everywhere]
+
+    def _body(self, own_head: bool, has_head: bool) -> Form:
+        tied = has_head and not own_head
+        x: Form = ["take", "tokens", "ids"] if tied else ["tokens", "ids"]
+        if self.scaled_tokens:
+            x = ["*", x, ["sqrt", "dim"]]
+        x = ["norm", ["through", "blocks", x]]
+        if not has_head:
+            return call("list", hidden=x)
+        x = ["head", x] if own_head else ["matmul", x, ["transpose", "tokens"]]
+        if self.final_softcap is not None:
+            cap = atom(self.final_softcap)
+            x = ["*", cap, ["tanh", ["/", x, cap]]]
+        return x
+
+    def _renames(
+        self, source: Source, prefix: str, own_head: bool, has_head: bool
+    ) -> dict[str, str]:
+        names = _GGUF if source.is_gguf else {**_LAYERS, **(_SANDWICH if self.sandwich else _PLAIN)}
+        renames = {"tokens.w": "token_embd.weight", "blocks": "blk"}
+        if not source.is_gguf:
+            renames = {"tokens.w": f"{prefix}embed_tokens.weight", "blocks": f"{prefix}layers"}
+        if has_head and not own_head:
+            renames = {"tokens": renames.pop("tokens.w"), **renames}
+        absent = [] if self.qk_norm else ["attention.q-norm", "attention.k-norm"]
+        absent += [] if self.sandwich else ["attention-after", "mlp-after"]
+        renames |= {part: name for part, name in names.items() if part not in absent}
+        renames["norm"] = "output_norm" if source.is_gguf else f"{prefix}norm"
+        if own_head:
+            renames["head"] = "output" if source.is_gguf else "lm_head"
+        return renames
+
+
+_LAYERS = {
+    "attention-norm": "input_layernorm",
+    "attention.q": "self_attn.q_proj",
+    "attention.k": "self_attn.k_proj",
+    "attention.v": "self_attn.v_proj",
+    "attention.out": "self_attn.o_proj",
+    "attention.q-norm": "self_attn.q_norm",
+    "attention.k-norm": "self_attn.k_norm",
+    "mlp.gate": "mlp.gate_proj",
+    "mlp.up": "mlp.up_proj",
+    "mlp.down": "mlp.down_proj",
+}
+_PLAIN = {"mlp-norm": "post_attention_layernorm"}
+_SANDWICH = {
+    "attention-after": "post_attention_layernorm",
+    "mlp-norm": "pre_feedforward_layernorm",
+    "mlp-after": "post_feedforward_layernorm",
+}
+_GGUF = {
+    "attention-norm": "attn_norm",
+    "attention.q": "attn_q",
+    "attention.k": "attn_k",
+    "attention.v": "attn_v",
+    "attention.out": "attn_output",
+    "attention.q-norm": "attn_q_norm",
+    "attention.k-norm": "attn_k_norm",
+    "attention-after": "post_attention_norm",
+    "mlp-norm": "ffn_norm",
+    "mlp.gate": "ffn_gate",
+    "mlp.up": "ffn_up",
+    "mlp.down": "ffn_down",
+    "mlp-after": "post_ffw_norm",
+}
+
+
+def head_dim_of(configuration: Configuration, default: int | None = None) -> int:
+    """The width of a head: `head_dim`, or else the width divided among them."""
+    dim = configuration.whole("hidden_size", None)
+    heads = configuration.whole("num_attention_heads", None)
+    head_dim = configuration.optional_whole("head_dim", default)
+    if head_dim is None and dim % heads:
+        configuration.wrong("num_attention_heads", f"a number that divides hidden_size, {dim}")
+    return head_dim or dim // heads
+
+
+def depth_of(configuration: Configuration) -> int:
+    """How many layers there are."""
+    return configuration.whole("num_hidden_layers", None, most=DEPTH_LIMIT)
+
+
+def _is_base(configuration: Configuration) -> bool:
+    """Whether the model ends before a head: LlamaModel, Gemma3TextModel."""
+    return any(name.endswith("Model") for name in configuration.words("architectures"))
+
+
+def layers_that_see_a_window(kinds: Sequence[str]) -> Form | None:
+    """A condition on `i` that holds for "sliding_attention"; None where it holds for every one."""
+    slides = [kind == "sliding_attention" for kind in kinds]
+    if all(slides):
+        return None
+    first = slides.index(True)
+    if first and all(slides[first:]):
+        return ["<=", atom(first), "i"]
+    period = slides.index(False) + 1
+    if slides == [bool((i + 1) % period) for i in range(len(slides))]:
+        return ["<", "0", ["mod", ["+", "i", "1"], atom(period)]]
+    return ["nth", ["list", *map(atom, slides)], "i"]

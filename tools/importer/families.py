@@ -1,0 +1,72 @@
+"""The families of models that are known, by the `model_type` of their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sexpgpu.export.language.suggestion import did_you_mean
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.albert import albert
+from sexpgpu.tools.importer.bert import bert
+from sexpgpu.tools.importer.gemma import gemma, gemma2, gemma3
+from sexpgpu.tools.importer.gpt2 import gpt2
+from sexpgpu.tools.importer.llama import llama, mistral, qwen2, qwen3
+from sexpgpu.tools.importer.program import Draft
+from sexpgpu.tools.importer.source import Source
+from sexpgpu.tools.importer.vit import vit
+
+FAMILIES: dict[str, Callable[[Source], Draft]] = {
+    "albert": albert,
+    "bert": bert,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "gpt2": gpt2,
+    "llama": llama,
+    "mistral": mistral,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "vit": vit,
+}
+
+#: Keys of configurations that say nothing about what a model computes once it is trained.
+HARMLESS = frozenset(
+    """_name_or_path architectures attention_dropout attention_probs_dropout_prob attn_pdrop
+    auto_map bos_token_id cache_implementation classifier_dropout classifier_dropout_prob dtype
+    embd_pdrop encoder_stride eos_token_id finetuning_task gradient_checkpointing
+    hidden_dropout_prob id2label initializer_range keys_to_ignore_at_inference label2id
+    max_window_layers mlm_probability model_type n_ctx num_labels output_attentions
+    output_hidden_states pad_token_id pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type problem_type resid_pdrop return_dict
+    sep_token_id cls_token_id mask_token_id summary_activation summary_first_dropout
+    summary_proj_to_labels summary_type summary_use_proj task_specific_params
+    tie_word_embeddings tokenizer_class torch_dtype transformers_version type_vocab_size
+    use_cache""".split()
+)
+
+
+def draft_of(source: Source) -> Draft:
+    """The program of a model.
+
+    Raises E-IMPORT-002 for a family or head that is not known, E-IMPORT-003 for a configuration
+    that is damaged, E-IMPORT-004 for what no program is written for.
+    """
+    configuration = source.configuration
+    kind = configuration.word("model_type", "")
+    if kind not in FAMILIES:
+        raise SexpgpuError(
+            "E-IMPORT-002",
+            "the model is of a family that is not known",
+            place=configuration.place,
+            came=f"model_type {kind[:60] or 'nothing'}",
+            expected=", ".join(FAMILIES),
+            help=did_you_mean(kind, FAMILIES),
+        )
+    if configuration.take("quantization_config") is not None:
+        configuration.unsupported(
+            "quantization_config",
+            "the weights are quantised, and stand in the file as something else",
+            help="import the model as it was before, or its GGUF file",
+        )
+    configuration.words("architectures")
+    return FAMILIES[kind](source)

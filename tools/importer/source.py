@@ -1,0 +1,133 @@
+"""What is imported: a directory of transformers or a GGUF file, found and opened."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sexpgpu.export.storage.gguf_source import GgufSource
+from sexpgpu.export.storage.sources import open_source
+from sexpgpu.export.storage.weight_source import WeightSource
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.configuration import Configuration
+from sexpgpu.tools.importer.gguf_configuration import configuration_of
+
+CONFIG = "config.json"
+#: Files of weights in a directory, the first that is there.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+
+_CONFIG_LIMIT = 4 << 20
+_EXPECTED = f"a directory with {CONFIG} and {WEIGHTS[0]}, or a .gguf file"
+
+
+@dataclass
+class Source:
+    """A model of somebody else's: its configuration and its file of weights.
+
+    `layout` is how the file's tensors are called and laid out: as transformers or as llama.cpp
+    has it.
+    """
+
+    name: str
+    configuration: Configuration
+    weights: WeightSource
+    layout: str
+
+    def __post_init__(self) -> None:
+        self._keys = set(self.weights.keys())
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.layout == "gguf"
+
+    def has(self, key: str) -> bool:
+        """Whether the file has a tensor."""
+        return key in self._keys
+
+    def prefix(self, candidates: Iterable[str], key: str) -> str:
+        """What stands before the names of a model's tensors: the first with which one is there."""
+        options = list(candidates)
+        return next((option for option in options if option + key in self._keys), options[0])
+
+    def is_same(self, key: str, other: str) -> bool:
+        """Whether two tensors of the file hold the same values."""
+        if self.weights.describe(key) != self.weights.describe(other):
+            return False
+        return self.weights.stored(key).tobytes() == self.weights.stored(other).tobytes()
+
+
+def open_model(path: Path) -> Source:
+    """Finds the configuration and the weights at a path.
+
+    Raises E-IMPORT-001 where they are not there, E-IMPORT-003 where the configuration cannot be
+    read, and what opening a file of weights raises.
+    """
+    if not path.exists():
+        raise SexpgpuError("E-IMPORT-001", f"there is nothing at {path}", expected=_EXPECTED)
+    name = path.resolve().stem if path.is_file() else path.resolve().name
+    if path.is_dir():
+        folder, weights = path, _weights_of(path)
+    else:
+        folder, weights = path.parent, _weights_of(path.parent) if path.name == CONFIG else path
+    source = open_source(_named(weights))
+    if isinstance(source, GgufSource):
+        return Source(name, configuration_of(source), source, "gguf")
+    if path.is_file():
+        name = path.resolve().parent.name
+    return Source(name, _read(folder / CONFIG), source, "transformers")
+
+
+def _weights_of(folder: Path) -> Path:
+    """The one file of weights of a directory."""
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) == 1 and not (folder / CONFIG).is_file():
+        return found[0]
+    came = ", ".join(file.name for file in sorted(folder.iterdir())[:8]) or "an empty directory"
+    raise SexpgpuError(
+        "E-IMPORT-001",
+        "the directory holds several GGUF files" if len(found) > 1 else "there are no weights",
+        place=str(folder),
+        came=came,
+        expected=_EXPECTED,
+        help="name one of them" if len(found) > 1 else None,
+    )
+
+
+def _named(path: Path) -> Path:
+    """The path as a program names it: from the current directory where it is below that."""
+    whole, here = os.path.abspath(path), os.getcwd()
+    return Path(os.path.relpath(whole, here) if whole.startswith(here + os.sep) else whole)
+
+
+def _read(path: Path) -> Configuration:
+    try:
+        if path.stat().st_size > _CONFIG_LIMIT:
+            raise _malformed(path, "it is larger than 4 MiB")
+        values: Any = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise SexpgpuError(
+            "E-IMPORT-001",
+            f"there is no {CONFIG} beside the weights",
+            place=str(path.parent),
+            expected=_EXPECTED,
+        ) from None
+    except OSError as error:
+        raise SexpgpuError(
+            "E-FILE-001", f"cannot read the file: {error.strerror}", place=str(path)
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise _malformed(path, str(error)) from None
+    if not isinstance(values, dict):
+        raise _malformed(path, "it holds no keys and values")
+    return Configuration(values, str(path))
+
+
+def _malformed(path: Path, reason: str) -> SexpgpuError:
+    return SexpgpuError("E-IMPORT-003", f"{path.name} cannot be read", place=str(path), came=reason)

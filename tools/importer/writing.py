@@ -1,0 +1,111 @@
+"""A model of somebody else's as a program: written, compiled, and held against its weights."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sexpgpu.export.language.alone import trace_alone
+from sexpgpu.export.language.program import compile_program
+from sexpgpu.export.language.tensors import Parameter
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.families import HARMLESS, draft_of
+from sexpgpu.tools.importer.program import Draft, printable
+from sexpgpu.tools.importer.source import Source, open_model
+
+_SHOWN = 6
+
+
+@dataclass
+class Imported:
+    """What was written, and what is said of it."""
+
+    program: Path
+    family: str
+    weights: Path
+    parameters: int
+    numbers: int
+    notes: list[str] = field(default_factory=list)
+    #: Keys of the configuration that nobody knows, and tensors that the program does not read.
+    unknown: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+
+
+def import_model(path: Path, target: Path, *, force: bool = False) -> Imported:
+    """Writes the program of the model at a path.
+
+    It is compiled, and its parameters are held against the file's tensors, before it stands in its
+    place.  Raises E-IMPORT-001 to E-IMPORT-005 as the model is, E-IMPORT-006 where a file is in the
+    way that is not to be replaced, and E-FILE-001 where the system refuses.
+    """
+    check_target(target, force=force)
+    source = open_model(path)
+    draft = draft_of(source)
+    text = draft.text(str(source.weights.path), printable(source.name))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.sx")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        parameters = _check(temporary, source)
+        check_target(target, force=force)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise SexpgpuError(
+            "E-FILE-001", f"{target} cannot be written", came=error.strerror or str(error)
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Imported(
+        target,
+        draft.name,
+        source.weights.path,
+        len(parameters),
+        sum(parameter.elements for parameter in parameters.values()),
+        draft.notes,
+        source.configuration.unread(HARMLESS),
+        _unused(source, draft, parameters),
+    )
+
+
+def check_target(target: Path, *, force: bool) -> None:
+    """Raises E-IMPORT-006 where something stands that is not to be replaced."""
+    if os.path.lexists(target) and not (force and target.is_file()):
+        raise SexpgpuError(
+            "E-IMPORT-006",
+            f"there is something at {target} already",
+            came="a directory" if target.is_dir() else "a file",
+            help=None if target.is_dir() else "choose another name, or replace it with --force",
+        )
+
+
+def _check(program: Path, source: Source) -> dict[str, Parameter]:
+    """Compiles the program; every parameter must be in the file as it is declared."""
+    compiled = compile_program(program, None, {})
+    parameters = trace_alone(compiled).parameters
+    for path, parameter in parameters.items():
+        shape = [d for d in parameter.type.shape if isinstance(d, int)]
+        try:
+            source.weights.check(parameter.key, parameter.type.dtype, shape)
+        except SexpgpuError as error:
+            raise SexpgpuError(
+                "E-IMPORT-005",
+                "the file's tensors are not those that its configuration speaks of",
+                place=str(source.weights.path),
+                came=error.message if error.came is None else f"`{parameter.key}`, {error.came}",
+                expected=f"`{parameter.key}`, {parameter.type.dtype} {shape}",
+                notes=[f"it is to be the parameter `{path}`"],
+            ) from None
+    return parameters
+
+
+def _unused(source: Source, draft: Draft, parameters: dict[str, Parameter]) -> list[str]:
+    """Tensors that no parameter reads, but for those that hold no weights; alike ones together."""
+    used = {parameter.key for parameter in parameters.values()}
+    keys = source.weights.keys()
+    rules = [re.compile(rule) for rule in draft.buffers]
+    left = [key for key in keys if key not in used and not any(r.fullmatch(key) for r in rules)]
+    alike = Counter(re.sub(r"\.\d+\.", ".*.", key) for key in left)
+    return [name if count == 1 else f"{name} ({count} of them)" for name, count in alike.items()]
