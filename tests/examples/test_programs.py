@@ -75,6 +75,8 @@ INTERFACES = {
         {"output": "[1, 4] f32"},
     ),
     "resnet50": ({"inputs": "[1, 3, 224, 224] f32"}, {"output": "[1, 1000] f32"}),
+    "vit": ({"inputs": "[1, 3, 224, 224] f32"}, {"output": "[1, 1000] f32"}),
+    "convnext": ({"inputs": "[1, 3, 224, 224] f32"}, {"output": "[1, 1000] f32"}),
 }
 
 

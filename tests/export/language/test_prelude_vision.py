@@ -74,3 +74,37 @@ def test_bottleneck(out: int, stride: int) -> None:
     same = (out, stride) == (4, 1)
     assert same == ("shortcut.conv.w" not in layer.weights)
     layer.is_close_to(relu(y + (x if same else conv_norm(layer, "shortcut.", x, stride))))
+
+
+def test_images_and_sequences() -> None:
+    layer = Layer("(linear 4 2)", IMAGE, call="(m (image-to-sequence x))")
+    places = layer.x.reshape(BATCH, 4, 30).transpose(0, 2, 1)
+    layer.is_close_to(places @ layer["w"] + layer["b"])
+    layer = Layer("(linear 5 2)", IMAGE, call="(m (sequence-to-image (image-to-sequence x) 6 5))")
+    layer.is_close_to(layer.x @ layer["w"] + layer["b"])
+
+
+def test_patch_embedding() -> None:
+    """The last row of patches would reach outside, and is left out."""
+    layer = Layer("(patch-embedding 4 7 2)", IMAGE)
+    wanted = np.zeros((BATCH, 6, 7))
+    for i in range(3):
+        for j in range(2):
+            patch = layer.x[:, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].reshape(BATCH, -1)
+            wanted[:, 2 * i + j] = patch @ layer["conv.w"].reshape(7, -1).T + layer["conv.b"]
+    layer.is_close_to(wanted)
+
+
+def test_prepend() -> None:
+    layer = Layer(
+        "(linear 4 4 :bias false)", "x (list f32 5 4)", call="(prepend (take (get m :w) 1) x)"
+    )
+    first = np.broadcast_to(layer["w"][1], (BATCH, 1, 4))
+    layer.is_close_to(np.concatenate([first, layer.x], 1))
+
+
+def test_channel_norm() -> None:
+    layer = Layer("(channel-norm 4 :epsilon 0.1)", IMAGE)
+    x = layer.x
+    normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 0.1)
+    layer.is_close_to(normal * column(layer["norm.scale"]) + column(layer["norm.bias"]))
