@@ -74,7 +74,7 @@ def export_model(subject: Subject, directory: Path, options: ExportOptions) -> E
     onnx = build_model(lowered, weights.place, build_options)
     exported = Exported(directory, model, weights.nbytes)
     with replacing(directory) as temporary:
-        weights.write(temporary, subject.read)
+        weights.write(temporary, subject.read, subject.kept)
         (temporary / MODEL).write_bytes(write_model(model, producer()))
         onnx.metadata_props.add(key="sexpgpu.weights_sha256", value=weights.sha256)
         write_onnx(onnx, temporary / ONNX, embed=options.embed)

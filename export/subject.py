@@ -14,6 +14,8 @@ from sexpgpu.export.language.recording import moved_lines, recompile, record, re
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.storage.checkpoint import StoredCheckpoint, open_checkpoint
 from sexpgpu.export.storage.sources import open_source
+from sexpgpu.export.storage.weights import Weights
+from sexpgpu.export.weight_file import KeptFile
 from sexpgpu.schemas.errors import SexpgpuError
 
 #: The values of a weight by path, in its dtype; bf16 may come as f32, which is exact.
@@ -22,12 +24,16 @@ ReadWeight = Callable[[str], Array]
 
 @dataclass
 class Subject:
-    """A model, its weights, and where they come from, as it is shown to a user."""
+    """A model, its weights, and where they come from, as it is shown to a user.
+
+    `kept` is the checkpoint's file that `read` reads, where it reads no other.
+    """
 
     model: ModelFile
     read: ReadWeight
     origin: str
     moved: list[str] = field(default_factory=list)
+    kept: KeptFile | None = None
 
 
 def from_checkpoint(where: str, *, trained: bool) -> Subject:
@@ -42,7 +48,8 @@ def from_stored(stored: StoredCheckpoint, *, trained: bool) -> Subject:
     """The same, of a checkpoint that is open."""
     model = read_model(stored.model(), str(stored.location / "model.json"))
     _place(model, stored)
-    return Subject(model, _reader(stored, model, trained), str(stored.location))
+    weights = _weights(stored, model, trained)
+    return Subject(model, weights.array, str(stored.location), kept=_kept(stored, weights))
 
 
 def from_program_and_checkpoint(path: Path, where: str, *, trained: bool) -> Subject:
@@ -55,8 +62,9 @@ def from_program_and_checkpoint(path: Path, where: str, *, trained: bool) -> Sub
     document = stored.document
     program = recompile(path, document, str(stored.location))
     model = record_model(trace_alone(program), document, str(stored.location))
-    reader = _reader(stored, model, trained)
-    return Subject(model, reader, str(stored.location), moved_lines(program, document))
+    weights = _weights(stored, model, trained)
+    moved = moved_lines(program, document)
+    return Subject(model, weights.array, str(stored.location), moved, _kept(stored, weights))
 
 
 def from_program(
@@ -88,7 +96,8 @@ def _place(model: ModelFile, stored: StoredCheckpoint) -> None:
     model.slug = stored.document.slug
 
 
-def _reader(stored: StoredCheckpoint, model: ModelFile, trained: bool) -> ReadWeight:
+def _weights(stored: StoredCheckpoint, model: ModelFile, trained: bool) -> Weights:
+    """The checkpoint's weights, of which those of the model are found to be there."""
     weights = stored.weights(trained=trained)
     known = set(weights.keys())
     for path, value in model.graph.weights.items():
@@ -98,7 +107,16 @@ def _reader(stored: StoredCheckpoint, model: ModelFile, trained: bool) -> ReadWe
         found = weights.parameter(path)
         if (found.dtype, found.shape) != expected:
             raise _no_weight(stored, path, f"{found.shape} {found.dtype}", str(value.type))
-    return weights.array
+    return weights
+
+
+def _kept(stored: StoredCheckpoint, weights: Weights) -> KeptFile | None:
+    """The one file of its own that the weights are read from, where there is but one."""
+    if len(weights.files) != 1:
+        return None
+    (file,) = weights.files
+    recorded = stored.document.file(file.path.name)
+    return None if recorded is None else KeptFile(file.path, recorded.sha256)
 
 
 def _no_weight(stored: StoredCheckpoint, path: str, came: str, expected: str) -> SexpgpuError:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,17 @@ _STORED = {DType.F32: "F32", DType.F64: "F64", DType.BF16: "F32", DType.I32: "I3
 _DTYPES = {"F32": DType.F32, "F64": DType.F64, "BF16": DType.BF16, "I32": DType.I32,
            "I64": DType.I64, "BOOL": DType.BOOL}  # fmt: skip
 
+#: What a system says that cannot copy between these files.
+_CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file of a checkpoint that holds weights by path, and its SHA-256, which was compared."""
+
+    path: Path
+    sha256: str
+
 
 class WeightFile:
     """The weights of a graph as they are stored; where each will stand is known before.
@@ -35,7 +50,8 @@ class WeightFile:
             (path, _stored(type.dtype, storage), [d for d in type.shape if isinstance(d, int)])
             for path, type in self._types.items()
         ]
-        _, header = plan_header(self._tensors, {})
+        self._head, header = plan_header(self._tensors, {})
+        self._size = header.size
         self._entries = header.tensors
         self._mapped: MappedTensors | None = None
         self.sha256 = ""
@@ -52,18 +68,25 @@ class WeightFile:
             return np.empty(entry.shape, DTYPES[entry.dtype])
         return ExternalTensor(WEIGHTS, entry.offset, entry.nbytes, _DTYPES[entry.dtype])
 
-    def write(self, directory: Path, read: Callable[[str], Array]) -> None:
+    def write(
+        self, directory: Path, read: Callable[[str], Array], kept: KeptFile | None = None
+    ) -> None:
         """Writes the file, a weight at a time: no more than one is in memory.
 
-        `read` gives a weight's values in its dtype, or bf16 as f32.
+        `read` gives a weight's values in its dtype, or bf16 as f32, from `kept` where that is
+        given; a file that would be the same to the byte is copied as it is.
         """
 
         def values(path: str) -> Chunks:
             array, dtype = read(path), DTYPES[self._entries[path].dtype]
             return array if array.dtype == dtype else _converted(array, dtype)
 
-        with (directory / WEIGHTS).open("wb") as file:
-            self.sha256 = write_tensors(file, self._tensors, values).sha256
+        if kept is not None and self._is_same(kept.path):
+            _copy(kept.path, directory / WEIGHTS)
+            self.sha256 = kept.sha256
+        else:
+            with (directory / WEIGHTS).open("wb") as file:
+                self.sha256 = write_tensors(file, self._tensors, values).sha256
         self._mapped = MappedTensors(directory / WEIGHTS)
 
     def array(self, path: str) -> Array:
@@ -71,9 +94,31 @@ class WeightFile:
         assert self._mapped is not None, "it is written first"
         return self._mapped.tensor(path).astype(self._types[path].dtype.numpy, copy=False)
 
+    def _is_same(self, path: Path) -> bool:
+        """Whether a file has these weights and nothing else, as they would be stored."""
+        with path.open("rb") as file:
+            head = file.read(len(self._head))
+            return head == self._head and os.fstat(file.fileno()).st_size == self._size
+
     def close(self) -> None:
         if self._mapped is not None:
             self._mapped.close()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file; by the system alone where it can, which need not bring the bytes here."""
+    if hasattr(os, "copy_file_range"):
+        with source.open("rb") as a, target.open("wb") as b:
+            left = os.fstat(a.fileno()).st_size
+            try:
+                while left and (count := os.copy_file_range(a.fileno(), b.fileno(), left)):
+                    left -= count
+            except OSError as error:
+                if error.errno not in _CANNOT_COPY:
+                    raise
+            if not left:
+                return
+    shutil.copyfile(source, target)
 
 
 def _stored(dtype: DType, storage: Precision) -> str:

@@ -42,6 +42,8 @@ class Writable(Protocol):
 PIECE = 16 << 20
 """Bytes that are written, read or hashed at a time."""
 
+_WORTH_A_THREAD = 1 << 18
+
 
 class MappedTensors:
     """The tensors of a safetensors file, mapped: a tensor's pages are read when it is used.
@@ -156,23 +158,31 @@ def write_tensors(
     """
     # Imported where something is hashed: it loads OpenSSL, which a server needs for nothing else.
     import hashlib
+    from concurrent.futures import ThreadPoolExecutor
 
     head, header = plan_header(tensors, metadata or {})
     digest = hashlib.sha256(head)
     file.write(head)
-    for entry in header.tensors.values():
-        content = read(entry.name)
-        written = 0
-        for array in [content] if isinstance(content, np.ndarray) else content:
-            if array.dtype != DTYPES[entry.dtype]:
-                raise ValueError(f"{entry.name}: {array.dtype} came for {entry.dtype}")
-            for piece in _pieces(array):
-                if (written := written + len(piece)) > entry.nbytes:
-                    break
-                digest.update(piece)
-                file.write(piece)
-        if written != entry.nbytes:
-            raise ValueError(f"{entry.name}: {written} bytes or more came for {entry.nbytes}")
+    with ThreadPoolExecutor(1) as hasher:
+        for entry in header.tensors.values():
+            content = read(entry.name)
+            written = 0
+            for array in [content] if isinstance(content, np.ndarray) else content:
+                if array.dtype != DTYPES[entry.dtype]:
+                    raise ValueError(f"{entry.name}: {array.dtype} came for {entry.dtype}")
+                for piece in _pieces(array):
+                    if (written := written + len(piece)) > entry.nbytes:
+                        break
+                    if len(piece) < _WORTH_A_THREAD:
+                        digest.update(piece)
+                        file.write(piece)
+                        continue
+                    # Hashing takes as long as writing, and neither needs Python.
+                    hashed = hasher.submit(digest.update, piece)
+                    file.write(piece)
+                    hashed.result()
+            if written != entry.nbytes:
+                raise ValueError(f"{entry.name}: {written} bytes or more came for {entry.nbytes}")
     return WrittenTensors(header, digest.hexdigest())
 
 

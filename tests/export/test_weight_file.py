@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from sexpgpu.export import weight_file
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, DType, TensorType
 from sexpgpu.export.onnx.build import ExternalTensor
-from sexpgpu.export.weight_file import WeightFile
+from sexpgpu.export.weight_file import KeptFile, WeightFile
 from sexpgpu.schemas.exported import WEIGHTS
 from sexpgpu.schemas.tensor_file import MappedTensors
 from support.arrays import assert_same, random_array
@@ -146,3 +148,70 @@ def test_the_hash_is_the_files(tmp_path: Path) -> None:
 
     weights = written(tmp_path)
     assert weights.sha256 == hashlib.sha256((tmp_path / WEIGHTS).read_bytes()).hexdigest()
+
+
+# A checkpoint's file that is the same already
+
+
+def unread(path: str) -> Array:
+    pytest.fail("it is copied as it is")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptFile:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    return KeptFile(folder / WEIGHTS, written(folder).sha256)
+
+
+def cannot(number: int) -> Any:
+    def copy_file_range(*given: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return copy_file_range
+
+
+@pytest.mark.parametrize("copy", ["by the system", "across devices", "a little at a time", "by us"])
+def test_it_is_copied(
+    copy: str, kept: KeptFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = getattr(os, "copy_file_range", None)
+    if copy == "across devices":
+        monkeypatch.setattr(os, "copy_file_range", cannot(errno.EXDEV), raising=False)
+    elif copy == "by us":
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    elif copy == "a little at a time" and system is not None:
+        some = lambda a, b, count: system(a, b, min(count, 100))  # noqa: E731
+        monkeypatch.setattr(os, "copy_file_range", some)
+    weights = WeightFile(GRAPH)
+    weights.write(tmp_path, unread, kept)
+    assert (tmp_path / WEIGHTS).read_bytes() == kept.path.read_bytes()
+    assert weights.sha256 == kept.sha256
+    for path, array in VALUES.items():
+        assert_same(weights.array(path), array)
+
+
+def test_a_disk_that_is_full_is_no_other_way(
+    kept: KeptFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "copy_file_range", cannot(errno.ENOSPC), raising=False)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        WeightFile(GRAPH).write(tmp_path, unread, kept)
+
+
+@pytest.mark.parametrize("other", ["fewer weights", "another dtype", "a tail"])
+def test_what_is_not_the_same_is_written(other: str, kept: KeptFile, tmp_path: Path) -> None:
+    graph, storage = GRAPH, "f32"
+    if other == "fewer weights":
+        graph = Graph(weights=dict([*GRAPH.weights.items()][1:]))
+    elif other == "another dtype":
+        storage = "bf16"
+    else:
+        kept.path.write_bytes(kept.path.read_bytes() + b"more")
+    weights, again = WeightFile(graph, storage), WeightFile(graph, storage)  # type: ignore[arg-type]
+    weights.write(tmp_path, as_checkpoints_give, kept)
+    (tmp_path / "again").mkdir()
+    again.write(tmp_path / "again", as_checkpoints_give)
+    assert (tmp_path / WEIGHTS).read_bytes() == (tmp_path / "again" / WEIGHTS).read_bytes()
+    assert weights.sha256 == again.sha256
+    assert (weights.sha256 == kept.sha256) is (other == "a tail")
