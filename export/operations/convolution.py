@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from sexpgpu.export.graph.graph import Attributes, Value
 from sexpgpu.export.graph.types import FLOATS, Array, DType, TensorType
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
+from sexpgpu.export.operations.convolution_form import convolve_by_slices
 from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, Rows, operation
 from sexpgpu.export.operations.products import PRECISION, factor, is_rounded, round_operand
 from sexpgpu.export.operations.rules import fail_shape, fail_value, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
 from sexpgpu.export.operations.windows import SAME, VALID, Windows, check_padded, place_windows
-from sexpgpu.schemas.errors import SexpgpuError
-
-#: Positions of a kernel that are sliced one by one.
-_LARGEST_SLICED = 4096
 
 
 @operation
@@ -130,7 +126,8 @@ class Conv(Operation):
         given = self.named(inputs, attributes)
         windows = self._windows([value.type for value in inputs], attributes)
         if inputs[0].dtype is DType.F64:
-            return [self._lower_by_slices(onnx, given, windows, attributes["groups"], results[0])]
+            groups = attributes["groups"]
+            return [convolve_by_slices(onnx, self.name, given, windows, groups, results[0])]
         operands = [value.name for value in inputs]
         if is_rounded(attributes, DType.F32):
             # Always by rounding: runtimes have no Conv in bf16.
@@ -146,51 +143,6 @@ class Conv(Operation):
                 group=attributes["groups"],
             )
         ]
-
-    def _lower_by_slices(
-        self,
-        onnx: Lowering,
-        given: Mapping[str, OnnxValue],
-        windows: Windows,
-        groups: int,
-        result: TensorType,
-    ) -> str:
-        x, w = given["x"], given["w"]
-        spatial = len(windows.lengths)
-        if math.prod(windows.sizes) > _LARGEST_SLICED:
-            raise SexpgpuError(
-                "E-ONNX-001",
-                "runtimes have no `conv` in f64, and this kernel is too large for another form",
-                came=str(w.type),
-                expected=f"a kernel of at most {_LARGEST_SLICED:,} positions",
-                help="compute it in f32: `(cast x f32)`",
-            )
-        padded = x.name
-        if any(windows.onnx_pads):
-            begins, ends = windows.onnx_pads[:spatial], windows.onnx_pads[spatial:]
-            padded = onnx.add("Pad", padded, onnx.ints([0, 0, *begins, 0, 0, *ends]))
-        out, share = known(self.name, "", w.shape[0]), known(self.name, "", w.shape[1])
-        places = int(np.prod(windows.counts))
-        offsets = list(windows.offsets())
-        parts = []
-        for offset in offsets:
-            bounds = [windows.bounds(axis, at) for axis, at in enumerate(offset)]
-            part = onnx.add(
-                "Slice",
-                padded,
-                onnx.ints([start for start, _, _ in bounds]),
-                onnx.ints([end for _, end, _ in bounds]),
-                onnx.ints(range(2, 2 + spatial)),
-                onnx.ints([step for _, _, step in bounds]),
-            )
-            parts.append(onnx.reshape(part, (x.shape[0], groups, share, 1, places)))
-        stacked = onnx.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
-        stacked = onnx.reshape(stacked, (x.shape[0], groups, share * len(offsets), places))
-        kernel = onnx.reshape(w.name, (groups, out // groups, share * len(offsets)))
-        y = onnx.reshape(onnx.add("MatMul", kernel, stacked), result.shape)
-        if "bias" in given:
-            y = onnx.add("Add", y, onnx.reshape(given["bias"].name, (out, *[1] * spatial)))
-        return y
 
     def axis_rule(
         self,

@@ -32,6 +32,7 @@ from sexpgpu.export.operations import (  # noqa: F401
     attention,
     rotary,
     convolution,
+    transposed_convolution,
     pooling,
     resize,
     loss,

@@ -126,7 +126,7 @@ def place_windows(
     strides = spread(name, "stride", strides, axes, 1)
     dilations = spread(name, "dilation", dilations, axes, 1)
     reaches = [d * (k - 1) + 1 for k, d in zip(sizes, dilations, strict=True)]
-    pads = _pads(name, padding, lengths, reaches, strides)
+    pads = spread_padding(name, padding, lengths, reaches, strides)
     counts, steps, extra = [], [], []
     for length, reach, stride, (before, after) in zip(lengths, reaches, strides, pads, strict=True):
         room = length + before + after - reach
@@ -150,9 +150,10 @@ def place_windows(
     )
 
 
-def _pads(
+def spread_padding(
     name: str, padding: Any, lengths: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
+    """A pair (before, after) for each axis; `padding` as `place_windows` takes it."""
     axes = len(lengths)
     if padding == VALID:
         return ((0, 0),) * axes

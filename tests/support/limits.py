@@ -33,6 +33,10 @@ def _always(sample: Sample, dtype: DType, batch: Dimension) -> bool:
 
 
 _DRAWS = "it draws random numbers, and a model that runs alone draws none"
+_SLICED = (
+    "runtimes have no convolutions in f64, and the slices that are written instead are one for "
+    "each of the kernel's positions: at most 4,096"
+)
 #: The only operations that have no ONNX form, or none for some calls.
 WITHOUT_ONNX: dict[str, Limit] = {
     "random-normal": Limit(_DRAWS, _always),
@@ -43,11 +47,8 @@ WITHOUT_ONNX: dict[str, Limit] = {
         "that is written instead needs to know how many there are: over the batch it does not",
         _over_the_batch,
     ),
-    "conv": Limit(
-        "runtimes have no Conv in f64, and the slices that are written instead are one for each of "
-        "the kernel's positions: at most 4,096",
-        _large_kernel,
-    ),
+    "conv": Limit(_SLICED, _large_kernel),
+    "conv-transpose": Limit(_SLICED, _large_kernel),
 }
 
 

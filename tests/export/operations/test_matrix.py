@@ -132,7 +132,7 @@ def _in_f32(sample: Sample) -> Node:
     return make_node(node.operation, node.inputs, {**node.attributes, "precision": "f32"})
 
 
-@pytest.mark.parametrize("name", ["matmul", "einsum", "conv"])
+@pytest.mark.parametrize("name", ["matmul", "einsum", "conv", "conv-transpose"])
 def test_a_product_in_bf16_is_that_of_rounded_operands(name: str) -> None:
     for sample in PRODUCTS:
         if sample.operation.name != name or len(sample.tensors) != 2:
@@ -152,4 +152,5 @@ def test_nothing_but_products_has_a_precision() -> None:
         graph = sample.graph(DType.F32)
         if set_precision(graph, "bf16").nodes != graph.nodes:
             changed.add(sample.operation.name)
-    assert changed == {"matmul", "einsum", "conv", "attention", "lstm", "gru", "scan"}
+    products = {"matmul", "einsum", "conv", "conv-transpose", "attention", "lstm", "gru"}
+    assert changed == products | {"scan"}

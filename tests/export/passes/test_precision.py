@@ -13,7 +13,7 @@ from support.architectures import ARCHITECTURES
 from support.arrays import assert_same
 from support.programs import GPT, traced
 
-PRODUCTS = {"matmul", "einsum", "conv", "attention", "lstm", "gru"}
+PRODUCTS = {"matmul", "einsum", "conv", "conv-transpose", "attention", "lstm", "gru"}
 
 
 def test_every_operation_that_multiplies_and_sums_has_a_precision() -> None:

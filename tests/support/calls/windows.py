@@ -58,5 +58,15 @@ def _convolutions() -> Iterator[Sample]:
     yield call("conv", image, numbers(3, 2, 2, 3), stride=(1, 2), padding=((1, 0), (0, 2)))
     yield call("conv", image, numbers(3, 2, 3, 3), dilation=(1, 2), padding=(1, 2))
     yield call("conv", numbers(B, 1, 3, 4, 3), numbers(2, 1, 2, 2, 2))
+    for precision in ("f32", "bf16"):
+        yield call("conv-transpose", x, numbers(4, 6, 3), precision=precision)
+    yield call("conv-transpose", x, numbers(4, 6, 3), numbers(6), given=("bias",), stride=(2,))
+    yield call("conv-transpose", x, numbers(4, 3, 2), groups=2, stride=(3,), padding=2)
+    yield call("conv-transpose", x, numbers(4, 1, 3), groups=4, padding=((0, 2),))
+    yield call("conv-transpose", x, numbers(4, 2, 1), dilation=(9,))
+    options = {"stride": (2, 3), "padding": ((1, 0), 2), "output-padding": (1, 2)}
+    yield call("conv-transpose", image, numbers(2, 3, 2, 3), dilation=(1, 2), **options)
+    yield call("conv-transpose", numbers(B, 1, 2, 3, 2), numbers(1, 2, 2, 2, 2))
     # One position more than the form for f64 has.
     yield call("conv", numbers(B, 1, 4097), numbers(1, 1, 4097), dtypes=(DType.F64,))
+    yield call("conv-transpose", numbers(B, 1, 2), numbers(1, 1, 4097), dtypes=(DType.F64,))

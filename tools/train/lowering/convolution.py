@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from sexpgpu.export.operations.stamps import Stamps, place_stamps
 from sexpgpu.export.operations.windows import Windows, place_windows
 from sexpgpu.tools.train.lowering.products import is_narrow, round_f32
 from sexpgpu.tools.train.lowering.rule import Application, rule
+
+
+class Convolve(Protocol):
+    """A convolution of x by w."""
+
+    def __call__(
+        self, x: jax.Array, w: jax.Array, precision: lax.Precision = lax.Precision.HIGHEST
+    ) -> jax.Array: ...
+
 
 #: Positions of a kernel that are added up one by one.
 _LARGEST_SHIFTED = 64
@@ -30,11 +41,22 @@ def conv(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
         at.attributes["padding"],
         dilations=at.attributes["dilation"],
     )
-    convolve = _rounded if is_narrow(at, x) else _convolve
-    y = convolve(windows, at.attributes["groups"], x, w)
-    if "bias" in given:
-        y = y + given["bias"].reshape((-1, *[1] * len(windows.counts)))
-    return [y]
+    return [_apply(at, given, partial(_convolve, windows, at.attributes["groups"]))]
+
+
+@rule("conv-transpose")
+def conv_transpose(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    given = at.named(inputs)
+    x, w = given["x"], given["w"]
+    stamps = place_stamps("conv-transpose", x.shape[2:], w.shape[2:], at.attributes)
+    return [_apply(at, given, partial(_transposed, stamps, at.attributes["groups"]))]
+
+
+def _apply(at: Application, given: Mapping[str, jax.Array], convolve: Convolve) -> jax.Array:
+    """The convolution of x and w, whose operands are rounded where that is asked, and the bias."""
+    x, w = given["x"], given["w"]
+    y = _rounded(convolve, x, w) if is_narrow(at, x) else convolve(x, w)
+    return y + given["bias"].reshape((-1, *[1] * (x.ndim - 2))) if "bias" in given else y
 
 
 def _convolve(
@@ -89,29 +111,53 @@ def _shifted(windows: Windows, x: jax.Array, w: jax.Array) -> jax.Array:
     return y
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _rounded(windows: Windows, groups: int, x: jax.Array, w: jax.Array) -> jax.Array:
-    return _convolve_rounded(windows, groups, round_f32(x), round_f32(w))
+def _transposed(
+    stamps: Stamps,
+    groups: int,
+    x: jax.Array,
+    w: jax.Array,
+    precision: lax.Precision = lax.Precision.HIGHEST,
+) -> jax.Array:
+    """By the convolution with the turned kernel of x with zeros between its elements."""
+    share, spatial = w.shape[1], "DHW"[-len(stamps.sizes) :]
+    turned = w.reshape((groups, w.shape[0] // groups, *w.shape[1:])).swapaxes(1, 2)
+    turned = turned.reshape((groups * share, w.shape[0] // groups, *stamps.sizes))
+    return lax.conv_general_dilated(
+        x,
+        lax.rev(turned, range(2, w.ndim)),
+        [1] * len(stamps.sizes),
+        stamps.margins,
+        lhs_dilation=stamps.strides,
+        rhs_dilation=stamps.dilations,
+        dimension_numbers=(f"NC{spatial}", f"OI{spatial}", f"NC{spatial}"),
+        feature_group_count=groups,
+        precision=precision,
+    )
 
 
-def _convolve_rounded(windows: Windows, groups: int, x: jax.Array, w: jax.Array) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rounded(convolve: Convolve, x: jax.Array, w: jax.Array) -> jax.Array:
+    return _convolve_rounded(convolve, round_f32(x), round_f32(w))
+
+
+def _convolve_rounded(convolve: Convolve, x: jax.Array, w: jax.Array) -> jax.Array:
     """Of f32 that are bf16 already, which TF32 multiplies exactly and sums in f32."""
-    return _convolve(windows, groups, x, w, lax.Precision.DEFAULT)
+    return convolve(x, w, precision=lax.Precision.DEFAULT)
 
 
 def _forward(
-    windows: Windows, groups: int, x: jax.Array, w: jax.Array
+    convolve: Convolve, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     x, w = round_f32(x), round_f32(w)
     kept = (x.astype(jnp.bfloat16), w.astype(jnp.bfloat16))
-    return _convolve_rounded(windows, groups, x, w), kept
+    return _convolve_rounded(convolve, x, w), kept
 
 
 def _backward(
-    windows: Windows, groups: int, kept: tuple[jax.Array, jax.Array], cotangent: jax.Array
+    convolve: Convolve, kept: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     operands = [array.astype(jnp.float32) for array in kept]
-    _, pull = jax.vjp(partial(_convolve_rounded, windows, groups), *operands)
+    _, pull = jax.vjp(partial(_convolve_rounded, convolve), *operands)
     x, w = pull(round_f32(cotangent))
     return x, w
 

@@ -55,8 +55,41 @@ def test_the_gradients_in_bf16_are_of_rounded_operands() -> None:
     np.testing.assert_allclose(of_w, want_w, rtol=1e-5, atol=1e-5)
 
 
-def test_bf16_is_summed_in_f32() -> None:
+@pytest.mark.parametrize("name", ["conv", "conv-transpose"])
+def test_bf16_is_summed_in_f32(name: str) -> None:
     x, w = np.ones((1, 1000, 3), ml_dtypes.bfloat16), np.ones((1, 1000, 1), ml_dtypes.bfloat16)
-    found = np.asarray(jax.jit(lambda x, w: apply("conv", [x, w])[0])(x, w))
-    assert_close(found, reference("conv", [x, w])[0])
+    w = w.swapaxes(0, 1) if name == "conv-transpose" else w
+    found = np.asarray(jax.jit(lambda x, w: apply(name, [x, w])[0])(x, w))
+    assert_close(found, reference(name, [x, w])[0])
     assert found[0, 0, 0] == 1000
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((2, 4, 5), (4, 3, 4), {"stride": (3,), "output-padding": (2,), "padding": ((2, 1),)}),
+        ((2, 4, 3, 2), (4, 1, 2, 3), {"groups": 2, "stride": (1, 2), "dilation": (2, 1)}),
+        # What is cut off is more than a kernel's reach.
+        ((2, 2, 6), (2, 2, 2), {"padding": ((2, 3),)}),
+    ],
+)
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_transposed(
+    x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any], precision: str
+) -> None:
+    """Its values are the reference's; its gradient by x is the convolution of the cotangent."""
+    given = {"precision": precision, **attributes}
+    inputs = [normal(*x), normal(*w, seed=1)]
+    found = np.asarray(jax.jit(lambda *x: apply("conv-transpose", x, **given)[0])(*inputs))
+    want = reference("conv-transpose", inputs, **given)[0]
+    assert_close(found, want, absolute=2e-5)
+    cotangent = normal(*want.shape, seed=3)
+    of_x, of_w = gradients("conv-transpose", inputs, [cotangent], **given)
+    given.pop("output-padding", None)
+    back = reference("conv", [cotangent, inputs[1]], **given)[0]
+    assert_close(of_x, back[tuple(map(slice, x))], absolute=2e-5)
+    # As it is linear in w, so much is known of the gradient by it.
+    x0, w0 = (a if precision == "f32" else rounded(a) for a in inputs)
+    held = cotangent if precision == "f32" else rounded(cotangent)
+    np.testing.assert_allclose((of_w * w0).sum(), (want * held).sum(), rtol=1e-4)
+    np.testing.assert_allclose((of_x * x0).sum(), (want * held).sum(), rtol=1e-4)
