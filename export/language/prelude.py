@@ -20,6 +20,7 @@ LAYER_FILES = (
     "mixture",
     "convolution",
     "vision",
+    "diffusion",
     "recurrence",
     "state-space",
     "graph",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sexpgpu.export.graph.types import Array
-from support.layers import BATCH, Layer
+from support.layers import BATCH, Layer, silu
 
 IMAGE = "x (list f32 4 6 5)"
 
@@ -96,9 +96,8 @@ def test_patch_embedding() -> None:
 
 
 def test_prepend() -> None:
-    layer = Layer(
-        "(linear 4 4 :bias false)", "x (list f32 5 4)", call="(prepend (take (get m :w) 1) x)"
-    )
+    call = "(prepend (take (get m :w) 1) x)"
+    layer = Layer("(linear 4 4 :bias false)", "x (list f32 5 4)", call=call)
     first = np.broadcast_to(layer["w"][1], (BATCH, 1, 4))
     layer.is_close_to(np.concatenate([first, layer.x], 1))
 
@@ -108,3 +107,37 @@ def test_channel_norm() -> None:
     x = layer.x
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 0.1)
     layer.is_close_to(normal * column(layer["norm.scale"]) + column(layer["norm.bias"]))
+
+
+def test_upsample() -> None:
+    layer = Layer("(conv2d 4 3 1)", IMAGE, call="(m (upsample x 2 :mode :nearest))")
+    larger = layer.x.repeat(2, 2).repeat(2, 3)
+    layer.is_close_to(
+        np.einsum("oc,bchw->bohw", layer["w"][..., 0, 0], larger) + column(layer["b"])
+    )
+
+
+def test_join_patches() -> None:
+    call = "(join-patches (m x) 2 6 6 3)"
+    layer = Layer("(linear 18 18 :bias false)", "x (list f32 4 18)", call=call)
+    patches = (layer.x @ layer["w"]).reshape(BATCH, 2, 2, 3, 3, 2)
+    wanted = np.zeros((BATCH, 2, 6, 6))
+    for i in range(6):
+        for j in range(6):
+            wanted[:, :, i, j] = patches[:, i // 3, j // 3, i % 3, j % 3]
+    layer.is_close_to(wanted)
+
+
+def test_timestep_embedding() -> None:
+    layer = Layer("(timestep-embedding 5 :waves 4)", "t f32", call="(m (* t 10.0))")
+    angles = 10 * layer.x[:, None] * np.array([1, 10000.0**-0.5])
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], 1)
+    inner = silu(waves @ layer["mlp.up.w"] + layer["mlp.up.b"])
+    layer.is_close_to(inner @ layer["mlp.down.w"] + layer["mlp.down.b"])
+
+
+def test_modulate() -> None:
+    fields = ("x (list f32 5 4)", "y (list f32 1 4)")
+    layer = Layer("(linear 4 4)", *fields, call="(modulate x y (m y))")
+    x, y = (array.astype(np.float64) for array in layer.inputs)
+    layer.is_close_to(x * (1 + y @ layer["w"] + layer["b"]) + y)
