@@ -98,3 +98,17 @@ def test_through_several_layers(masked: bool) -> None:
 def test_through_no_layer() -> None:
     layer = Layer("(list)", X, call="(* 1 (through m x))")
     layer.is_close_to(layer.x)
+
+
+@pytest.mark.parametrize("kinds", [False, True])
+def test_bert_embedding(kinds: bool) -> None:
+    fields = ("x (list i32 4)", "kinds (list i32 4)")
+    layer = Layer(
+        "(bert-embedding 5 6 3 :types 5 :epsilon 0.1)",
+        *fields[: 1 + kinds],
+        call="(m x :kinds kinds)" if kinds else "(m x)",
+    )
+    assert layer["positions.w"].shape == (6, 3)
+    types = layer["types.w"][layer.inputs[1] if kinds else 0]
+    x = layer["tokens.w"][layer.inputs[0]] + layer["positions.w"][:4] + types
+    layer.is_close_to(layer_normal(x, 0.1) * layer["norm.scale"] + layer["norm.bias"])
