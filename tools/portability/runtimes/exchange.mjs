@@ -17,6 +17,9 @@ const [runner, folder, out] = process.argv.slice(2);
 const result = { version: '', load_seconds: null, runs: [], failure: null };
 let stage = { stage: 'import' };
 
+// What a browser leaves behind goes with the folder.
+process.env.TMPDIR = out;
+
 // Written after each step, so that a crash tells how far it came.
 function note(changes) {
   Object.assign(result, changes);

@@ -1,8 +1,7 @@
 // ONNX Runtime for the web in Chromium without a window: a page of a server of our own, which stands
 // alone (COOP and COEP), as pages must that use threads.
 
-import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { createReadStream, existsSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -69,14 +68,12 @@ async function serve(folders, exchanged) {
       return response.end();
     }
     const [, folder, name] = request.url.split('/');
-    try {
-      const body = await readFile(path.join(folders[folder], name));
-      response.setHeader('Content-Type', TYPES[path.extname(name)] ?? 'application/octet-stream');
-      return response.end(body);
-    } catch {
-      response.statusCode = 404;
-      return response.end();
-    }
+    const file = path.join(folders[folder] ?? '', name ?? '');
+    if (!(folder in folders) || !existsSync(file)) return response.writeHead(404).end();
+    response.setHeader('Content-Type', TYPES[path.extname(name)] ?? 'application/octet-stream');
+    // What reads more than a GiB asks for it first.
+    response.setHeader('Content-Length', statSync(file).size);
+    return createReadStream(file).pipe(response);
   });
   await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
   return `http://127.0.0.1:${server.address().port}`;
