@@ -16,11 +16,10 @@ from sexpgpu.export.graph.document import ModelFile, read_model
 from sexpgpu.export.graph.graph import Graph
 from sexpgpu.export.graph.types import TensorType
 from sexpgpu.export.storage.checkpoint import open_checkpoint
-from sexpgpu.export.storage.sources import open_source
+from sexpgpu.export.storage.sources import ENDINGS, open_source
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.tensor_file import MappedTensors
 
-_SUFFIXES = (".safetensors", ".npz", ".npy", ".gguf")
 _ONNX_LIMIT = 2**31
 
 
@@ -79,25 +78,25 @@ def inspect(where: str) -> Inspection:
             "E-INSPECT-001",
             f"{where} holds nothing that can be shown",
             expected="a checkpoint, a directory that export wrote, model.json, an ONNX file, or "
-            "weights (.safetensors, .npz, .npy, .gguf)",
+            f"weights ({', '.join(ENDINGS)})",
             notes=[error.message],
         ) from None
 
 
 def _inspect_file(path: Path) -> Inspection:
     suffix = path.suffix.lower()
-    if suffix == ".json":
+    if path.name.lower().endswith(ENDINGS):
+        found = _inspect_weights(path)
+    elif suffix == ".json":
         found = Inspection("model.json", str(path))
         _describe_model(found, read_model(path.read_bytes(), str(path)))
     elif suffix == ".onnx":
         found = _inspect_onnx(path)
-    elif suffix in _SUFFIXES:
-        found = _inspect_weights(path)
     else:
         raise SexpgpuError(
             "E-INSPECT-001",
             f"{path} is of no kind that can be shown",
-            expected="model.json, .onnx, " + ", ".join(_SUFFIXES),
+            expected="model.json, .onnx, " + ", ".join(ENDINGS),
         )
     found.files = {path.name: path.stat().st_size}
     return found

@@ -287,7 +287,9 @@ CODES: dict[str, Explanation] = {
     ),
     "E-LOAD-004": Explanation(
         "a :load file cannot be read",
-        "Files of weights are .safetensors, .npz, .npy and .gguf (which needs the `gguf` extra).",
+        "Files of weights are .safetensors, .npz, .npy, PyTorch's .pt, .pth, .bin and .ckpt, .gguf "
+        "(of which quantised ones need the `gguf` extra), and .h5 and .hdf5 (which need `hdf5`). "
+        "Nothing in a file is ever run: of a pickle only what describes tensors is read.",
     ),
     "E-FETCH-001": Explanation(
         "a model cannot be fetched",

@@ -16,15 +16,13 @@ import numpy as np
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
+from sexpgpu.export.storage.zip_member import is_plain, member_start
 from sexpgpu.schemas.tensor_file import PIECE
 
 _DEFLATE_RATIO = 1032
 """What deflate can make of one byte at most: a member that claims more is a lie."""
 
 _MAPPED_FROM = 64 << 20
-_ENCRYPTED = 1
-_LOCAL_HEADER = struct.Struct("<26xHH")
-"""What stands before a zip's member, as far as the lengths of the name and the extra field."""
 
 _HEADER_FAULTS = (
     ValueError,
@@ -130,11 +128,7 @@ class NpzSource(WeightSource):
             return self._array(key)
         header, info = self._header(key), self._members[key]
         with open(self.path, "rb") as file:
-            file.seek(info.header_offset)
-            local = file.read(_LOCAL_HEADER.size)
-        if len(local) < _LOCAL_HEADER.size or local[:4] != b"PK\3\4":
-            raise unreadable(self.path, f"member `{key}` is damaged: no header stands before it")
-        start = info.header_offset + sum(_LOCAL_HEADER.unpack(local), len(local) + header.start)
+            start = member_start(file, info, self.path) + header.start
         try:
             count = math.prod(header.shape)
             flat: Array = np.memmap(self.path, header.dtype, "r", start, (count,))
@@ -149,8 +143,7 @@ class NpzSource(WeightSource):
 
     def _is_mapped(self, key: str) -> bool:
         info = self._members[key]
-        plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & _ENCRYPTED
-        return plain and self._header(key).nbytes >= _MAPPED_FROM
+        return is_plain(info) and self._header(key).nbytes >= _MAPPED_FROM
 
     def _header(self, key: str) -> _ArrayHeader:
         """The member's header, read once and held against what the zip says of its size."""

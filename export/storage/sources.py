@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from sexpgpu.export.storage.gguf_source import GgufSource
+from sexpgpu.export.storage.hdf5_source import Hdf5Source
 from sexpgpu.export.storage.numpy_source import NpySource, NpzSource
 from sexpgpu.export.storage.safetensors_source import SafetensorsSource
 from sexpgpu.export.storage.sharded_source import ShardedSource
+from sexpgpu.export.storage.torch_source import TorchSource
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
 from sexpgpu.schemas.errors import SexpgpuError
 
@@ -19,6 +21,15 @@ _FORMATS: dict[str, Callable[[Path], WeightSource]] = {
     ".npz": NpzSource,
     ".npy": NpySource,
     ".gguf": GgufSource,
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TorchSource),
+    **dict.fromkeys((".h5", ".hdf5"), Hdf5Source),
+}
+
+#: How the names of files of weights end.
+ENDINGS = tuple(_FORMATS)
+_HELP = {
+    ".keras": "it is a zip file: unzip it, and load the model.weights.h5 in it",
+    ".pkl": "`torch.save` of what it holds, or np.savez, writes what can be loaded",
 }
 
 
@@ -44,7 +55,7 @@ def open_source(path: str | Path) -> WeightSource:
             raise unreadable(
                 path,
                 f"the ending `{path.suffix}` is unknown",
-                f"files of weights end in {', '.join(_FORMATS)}",
+                _HELP.get(path.suffix, f"files of weights end in {', '.join(ENDINGS)}"),
             )
         status = path.stat()
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

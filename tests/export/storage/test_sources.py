@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.storage.sources import open_source
 from sexpgpu.schemas.errors import SexpgpuError
+from support.torch_files import write_arrays
 
 RANDOM = np.random.default_rng(0)
 WEIGHT = RANDOM.standard_normal((4, 64)).astype(np.float32)
@@ -45,6 +46,8 @@ def make(path: Path) -> Path:
         np.savez_compressed(path, **ARRAYS, brain=BRAIN)
     elif path.suffix == ".npy":
         np.save(path, WEIGHT)
+    elif path.suffix == ".pt":
+        write_arrays(path, {**ARRAYS, "brain": BRAIN})
     else:
         writer = gguf.GGUFWriter(path, "test")
         writer.add_array("words", ["a", "bc"])
@@ -63,7 +66,7 @@ def make(path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["w.safetensors", "w.npz", "w.gguf"])
+@pytest.fixture(params=["w.safetensors", "w.npz", "w.gguf", "w.pt"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return make(tmp_path / request.param)
 
