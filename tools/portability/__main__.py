@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import click
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.bench.report import write_into
 from sexpgpu.tools.portability import WORK
-from sexpgpu.tools.portability.cases import Case, Form, find_programs, prepare
+from sexpgpu.tools.portability.cases import Form, find_programs, prepare
 from sexpgpu.tools.portability.environments import Unavailable, install
 from sexpgpu.tools.portability.runtime import Runtime, read_runtimes
 from sexpgpu.tools.portability.table import BEGIN, END, tables
-from sexpgpu.tools.portability.trial import Outcome, attempt
+from sexpgpu.tools.portability.trial import Outcome, attempts
 
 
 @click.command()
@@ -65,34 +66,26 @@ def main(
             if profile not in ("both", form.profile):
                 continue
             begin = time.monotonic()
+            prepared = partial(prepare, programs[name], work=work)
             try:
-                case = prepare(programs[name], form, work)
+                prepared(form)
             except SexpgpuError as error:
                 skipped[name] = f"{error.code}: {error.message}"
                 _say(f"{name}: {skipped[name]}")
                 break
             _say(f"{name} {form}: ready after {time.monotonic() - begin:.1f} s")
             for runtime in chosen.values():
-                if runtime.name in places:
-                    outcomes += _attempts(runtime, places[runtime.name], case, work, again)
+                if runtime.name not in places or (form.profile == "fused" and not runtime.fused):
+                    continue
+                for outcome in attempts(
+                    runtime, places[runtime.name], form, prepared, work / "results", again=again
+                ):
+                    _say_outcome(outcome)
+                    outcomes.append(outcome)
     data = _data(chosen, outcomes, obstacles, skipped)
     if page is not None:
         write_into(page, tables(data), BEGIN, END)
     click.echo(json.dumps(data, indent=2) if as_json else tables(data))
-
-
-def _attempts(runtime: Runtime, place: Path, case: Case, work: Path, again: bool) -> list[Outcome]:
-    """The case, and where it fails the same with a fixed batch."""
-    if case.form.profile == "fused" and not runtime.fused:
-        return []
-    outcomes = [attempt(runtime, place, case, work / "results", again=again)]
-    _say_outcome(outcomes[0])
-    if not outcomes[0].agrees:
-        program = find_programs()[case.name]
-        fixed = prepare(program, Form(case.form.profile, 1), work)
-        outcomes.append(attempt(runtime, place, fixed, work / "results", again=again))
-        _say_outcome(outcomes[1])
-    return outcomes
 
 
 def _data(
@@ -121,7 +114,8 @@ def _data(
 
 
 def _say_outcome(outcome: Outcome) -> None:
-    text = f"  {outcome.runtime} {outcome.form}: {outcome.verdict}"
+    form = f", {outcome.form}" if outcome.form else ""
+    text = f"  {outcome.runtime}{form}: {outcome.verdict}"
     if outcome.difference is not None:
         text += f", difference {outcome.difference:.2g}"
     if outcome.seconds is not None:

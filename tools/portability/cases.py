@@ -14,9 +14,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,19 +36,35 @@ from sexpgpu.tools.fetch_models import MODELS, fetch_model
 from sexpgpu.tools.portability import ROOT, WORK
 from sexpgpu.tools.portability.runtimes.exchange import write_tensors
 
+#: How a form may be made one that more runtimes take.
+Change = Literal["unroll", "batch"]
+
 #: Numbers of records that a case is run on: that the batch is a symbol is part of what is tried.
 BATCHES = (1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a program is exported: its profile, and its batch where that is fixed."""
+    """How a program is exported: its profile, whether its steps are written out, and its batch
+    where that is fixed."""
 
     profile: Profile = "portable"
+    unroll: bool = False
     batch: int | None = None
 
     def __str__(self) -> str:
-        return self.profile if self.batch is None else f"{self.profile}-batch-{self.batch}"
+        unroll = "-unroll" if self.unroll else ""
+        return f"{self.profile}{unroll}" + ("" if self.batch is None else f"-batch-{self.batch}")
+
+    @property
+    def words(self) -> str:
+        """What is not as it is by default."""
+        batch = "" if self.batch is None else f"batch {self.batch}"
+        return ", ".join(word for word in ("unrolled" if self.unroll else "", batch) if word)
+
+    def changed(self, change: Change) -> Form:
+        """The form with the steps written out, or with a batch of one."""
+        return replace(self, unroll=True) if change == "unroll" else replace(self, batch=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +102,9 @@ def prepare(program: Path, form: Form, work: Path = WORK) -> Case:
             with contextlib.chdir(ROOT):
                 _fetch_weights(program)
                 subject = _subject(program, begun)
-                options = ExportOptions(profile=form.profile, batch=form.batch, verify=False)
+                options = ExportOptions(
+                    profile=form.profile, unroll=form.unroll, batch=form.batch, verify=False
+                )
                 export_model(subject, made, options)
             _write_case(made, program.stem, form, work / "expected")
             (made / "key").write_text(key)
@@ -150,7 +168,7 @@ def _evaluated(place: Path, graph: Graph, batch: int, kept: Path) -> tuple[Path,
                 return stored.astype(graph.weights[name].type.dtype.numpy, copy=False)
 
             while True:
-                inputs = examples.draw("random", batch)
+                inputs = examples.draw(("random",) * batch)
                 try:
                     outputs = evaluate(graph, inputs, read, batch)
                     break

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.tools.portability import ROOT
+from sexpgpu.tools.portability.cases import Change, Form
 
 FOLDER = Path(__file__).resolve().parent / "runtimes"
 PAGES = ROOT / "docs" / "runtimes"
@@ -23,7 +25,8 @@ class Reason:
     """Why a runtime fails, of which `error` is a regular expression that its words match.
 
     It holds for the `version` that it was found with alone: another is to be looked at anew.
-    `examples` and `forms` are those that it was found in, where its words do not say all.
+    `examples` and `profiles` are those that it was found in, where its words do not say all.
+    `change` is how the export gets round it, where there is such a way.
     """
 
     key: str
@@ -32,14 +35,15 @@ class Reason:
     instead: str = ""
     version: str = ""
     examples: tuple[str, ...] = ()
-    forms: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    change: Change | None = None
 
-    def explains(self, error: str, version: str, example: str, form: str) -> bool:
+    def explains(self, error: str, version: str, example: str, form: Form) -> bool:
         """Whether this is why."""
         return (
             (not version or version.startswith(self.version))
             and (not self.examples or example in self.examples)
-            and (not self.forms or form in self.forms)
+            and (not self.profiles or form.profile in self.profiles)
             and re.search(self.error, error) is not None
         )
 
@@ -96,7 +100,8 @@ def _runtime(path: Path, data: dict[str, Any]) -> Runtime:
                 instead=" ".join(each.get("instead", "").split()),
                 version=data["version"],
                 examples=tuple(each.get("examples", ())),
-                forms=tuple(each.get("forms", ())),
+                profiles=tuple(each.get("profiles", ())),
+                change=each.get("change"),
             )
             for each in data.get("reasons", ())
         ),

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from sexpgpu.export.graph.types import Array
-from sexpgpu.tools.portability.cases import Case
+from sexpgpu.tools.portability.cases import Case, Form
 from sexpgpu.tools.portability.environments import interpreter
-from sexpgpu.tools.portability.runtime import FOLDER, Runtime
+from sexpgpu.tools.portability.runtime import FOLDER, Reason, Runtime
 from sexpgpu.tools.portability.runtimes.exchange import read_tensors
 
 #: The largest difference that agrees, as a share of the output's largest magnitude.
@@ -31,11 +32,13 @@ class Outcome:
 
     `verdict` is `agrees`, `differs`, or where it ended: `import`, `load`, `run`.  `difference` is
     the largest, as a share of the largest magnitude of its output; of whole numbers and booleans
-    the share that differs.  `seconds` are a run's with the smallest batch.
+    the share that differs.  `seconds` are a run's with the smallest batch.  `form` says in words
+    what is not as it is by default, and `reason` is the key of the one that is known.
     """
 
     runtime: str
     example: str
+    profile: str
     form: str
     version: str = ""
     verdict: str = ""
@@ -58,29 +61,47 @@ def attempt(runtime: Runtime, place: Path, case: Case, results: Path, *, again: 
     if not again and path.exists():
         stored = json.loads(path.read_text())
         if stored.pop("key") == key:
-            return _explained(Outcome(**stored), runtime)
-    outcome = Outcome(runtime.name, case.name, str(case.form))
+            return Outcome(**stored)
+    outcome = Outcome(runtime.name, case.name, case.form.profile, case.form.words)
     with tempfile.TemporaryDirectory(prefix="portability-") as temporary:
         out = Path(temporary)
         ended = _run(runtime, place, case, out)
         _judge(outcome, case, out, ended)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**asdict(outcome), "key": key}, indent=2))
-    return _explained(outcome, runtime)
-
-
-def _explained(outcome: Outcome, runtime: Runtime) -> Outcome:
-    """With the key of the reason that is known, where there is one."""
-    outcome.reason = next(
-        (
-            reason.key
-            for reason in runtime.reasons
-            if not outcome.agrees
-            and reason.explains(outcome.error, outcome.version, outcome.example, outcome.form)
-        ),
-        "",
-    )
     return outcome
+
+
+def attempts(
+    runtime: Runtime,
+    place: Path,
+    form: Form,
+    prepared: Callable[[Form], Case],
+    results: Path,
+    *,
+    again: bool,
+) -> Iterator[Outcome]:
+    """What comes of the case, and where it fails, of the forms that get round it.
+
+    Where it is not known why it fails, it is tried with a batch of one, which may tell.
+    """
+    while True:
+        case = prepared(form)
+        outcome = attempt(runtime, place, case, results, again=again)
+        if outcome.agrees:
+            yield outcome
+            return
+        reason = next((r for r in runtime.reasons if _is_why(r, outcome, form)), None)
+        outcome.reason = reason.key if reason else ""
+        yield outcome
+        change = reason.change if reason else "batch"
+        if change is None or form.changed(change) == form:
+            return
+        form = form.changed(change)
+
+
+def _is_why(reason: Reason, outcome: Outcome, form: Form) -> bool:
+    return reason.explains(outcome.error, outcome.version, outcome.example, form)
 
 
 def _run(runtime: Runtime, place: Path, case: Case, out: Path) -> str:
@@ -94,7 +115,8 @@ def _run(runtime: Runtime, place: Path, case: Case, out: Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PORTABILITY_ENVIRONMENT": str(place)},
+            # A trace of tract's would hide its words.
+            env={**os.environ, "PORTABILITY_ENVIRONMENT": str(place), "RUST_BACKTRACE": "0"},
             start_new_session=True,
         )
         try:
