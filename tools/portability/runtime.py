@@ -52,7 +52,8 @@ class Reason:
 class Runtime:
     """`fused` is whether it claims the operators of the fused profile.
 
-    Of `programs` it needs one on the path, which is not installed for it.
+    Of `programs` it needs one on the path, which is not installed for it.  `page` says how an export
+    is run in it.
     """
 
     name: str
@@ -62,12 +63,8 @@ class Runtime:
     runner: Path
     fused: bool
     seconds: int
+    page: Path
     reasons: tuple[Reason, ...]
-
-    @property
-    def page(self) -> Path:
-        """The page that says how an export is run in it."""
-        return PAGES / f"{self.name}.md"
 
     @property
     def is_node(self) -> bool:
@@ -92,6 +89,7 @@ def _runtime(path: Path, data: dict[str, Any]) -> Runtime:
         runner=next(runner for runner in runners if runner.exists()),
         fused=data.get("fused", True),
         seconds=data.get("seconds", 900),
+        page=PAGES / f"{data.get('page', path.stem)}.md",
         reasons=tuple(
             Reason(
                 key=each["key"],
