@@ -69,6 +69,7 @@ INTERFACES = {
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "g2p": ({"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"}, {"output": "[1, 256] f32"}),
+    "resemblyzer": ({"inputs": "[1, 160, 40] f32"}, {"output": "[1, 256] f32"}),
     "digits": ({"inputs": "[1, 1, 8, 8] f32"}, {"output": "[1, 10] f32"}),
     "minilm-finetune": (
         {"inputs.0": "[1, 32] i32", "inputs.1": "[1, 32] bool"},
