@@ -33,20 +33,30 @@ class NativePredicate(Predicate, NativeFunction):
 _EQUALITY = signature(Operand("a", ANY), Operand("b", ANY))
 
 
+def _equal(terms: Sequence[Term]) -> Term:
+    """TVM makes a comparison of floats of an Equal of booleans, and refuses it."""
+    a, b = terms
+    return ~(a ^ b) if a.dtype is DType.BOOL else a.equals(b)
+
+
 @operation
-class Equal(NativePredicate):
-    """Whether a equals b; NaN equals nothing.  ONNX: Equal."""
+class Equal(Predicate):
+    """Whether a equals b; NaN equals nothing.  ONNX: Equal; of bool Not of Xor."""
 
     name = "="
     signature = _EQUALITY
-    function = np.equal
-    operator = "Equal"
     example = ("(= (tensor (list 1 2)) 2)", "[false true]")
+
+    def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
+        return np.asarray(np.equal(*arrays))
+
+    def formula(self, terms: Sequence[Term], attributes: Attributes) -> Term:
+        return _equal(terms)
 
 
 @operation
 class NotEqual(Predicate):
-    """Whether a differs from b; NaN differs from everything.  ONNX: Not of Equal."""
+    """Whether a differs from b; NaN differs from everything.  ONNX: Not of Equal; of bool Xor."""
 
     name = "!="
     signature = _EQUALITY
@@ -56,7 +66,7 @@ class NotEqual(Predicate):
         return np.asarray(np.not_equal(*arrays))
 
     def formula(self, terms: Sequence[Term], attributes: Attributes) -> Term:
-        return ~terms[0].equals(terms[1])
+        return terms[0] ^ terms[1] if terms[0].dtype is DType.BOOL else ~_equal(terms)
 
 
 @operation

@@ -231,12 +231,11 @@ class GatedRecurrence(Operation):
         projected = multiply(onnx, "MatMul", x.name, turned, rounded=rounded)
         if "bias-input" in given:
             projected = onnx.add("Add", projected, given["bias-input"].name)
-        recurrent = onnx.add("Transpose", r.name, perm=[1, 0])
-        if rounded:
-            narrow = onnx.native_bf16
-            recurrent = (
-                onnx.cast(recurrent, DType.BF16) if narrow else round_operand(onnx, recurrent)
-            )
+        recurrent, dtype = onnx.add("Transpose", r.name, perm=[1, 0]), r.dtype
+        if rounded and onnx.native_bf16:
+            recurrent, dtype = onnx.cast(recurrent, DType.BF16), DType.BF16
+        elif rounded:
+            recurrent = round_operand(onnx, recurrent)
 
         def product(h: str, matrix: str) -> str:
             if rounded and onnx.native_bf16:
@@ -256,16 +255,17 @@ class GatedRecurrence(Operation):
             parts = onnx.add("Split", name, onnx.ints([hidden] * count), outputs=count, axis=-1)
             return [Term(onnx, part, x.dtype) for part in parts]
 
-        def from_state(state: Term, first: int, last: int) -> list[Term]:
-            added = product(state.name, columns(recurrent, first, last))
-            if "bias-recurrent" in given:
-                bias = columns(given["bias-recurrent"].name, first, last)
-                added = onnx.add("Add", added, bias)
-            return split(added, last - first)
-
         def step(
-            carries: list[OnnxValue], slices: list[OnnxValue], _: list[OnnxValue]
+            carries: list[OnnxValue], slices: list[OnnxValue], reads: list[OnnxValue]
         ) -> tuple[Sequence[str], Sequence[str]]:
+            matrix, *biases = (value.name for value in reads)
+
+            def from_state(state: Term, first: int, last: int) -> list[Term]:
+                added = product(state.name, columns(matrix, first, last))
+                for bias in biases:
+                    added = onnx.add("Add", added, columns(bias, first, last))
+                return split(added, last - first)
+
             before = [Term.of(onnx, value) for value in carries]
             from_input = split(slices[0].name, self.gates)
             after = self.lower_step(from_input, from_state, before, attributes)
@@ -287,6 +287,8 @@ class GatedRecurrence(Operation):
         sequences = [OnnxValue(projected, wide)]
         if "lengths" in given:
             sequences.append(self._is_read(onnx, given["lengths"], x.type))
+        reads = [OnnxValue(recurrent, TensorType(dtype, (hidden, self.gates * hidden)))]
+        reads += [given[name] for name in ("bias-recurrent",) if name in given]
         *finals, sequence = add_scan(
             onnx,
             first,
@@ -295,6 +297,7 @@ class GatedRecurrence(Operation):
             [state],
             axis=1,
             reverse=attributes["reverse"],
+            reads=reads,
         )
         return [sequence, *finals]
 

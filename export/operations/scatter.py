@@ -86,7 +86,11 @@ class ScatterAdd(ByCoordinates):
         shared, places, count, part = self._counts(x.type, indices.type, attributes)
         index = self._row_major(onnx, x, indices, attributes)
         index = onnx.reshape(index, [shared, places, 1])
-        index = onnx.add("Expand", index, onnx.shape([shared, places, part]))
+        if isinstance(part, int):
+            # Not Expand, for which a shape has to be computed: TVM counts no batches there.
+            index = onnx.add("Tile", index, onnx.ints([1, 1, part])) if part != 1 else index
+        else:
+            index = onnx.add("Expand", index, onnx.shape([shared, places, part]))
         added = onnx.add(
             "ScatterElements",
             onnx.reshape(x.name, [shared, count, part]),
