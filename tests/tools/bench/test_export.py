@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from sexpgpu.tools.bench import export
+from sexpgpu.tools.bench.export_models import MODELS
 from sexpgpu.tools.bench.export_report import BEGIN, END
-from sexpgpu.tools.bench.export_turns import OURS, THEIRS, UNVERIFIED, ContenderError, Found
+from sexpgpu.tools.bench.export_turns import OURS, THEIRS, UNVERIFIED, Found
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_figures_and_tables_are_written(measured: list[str], tmp_path: Path) -> 
     ]
     done = CliRunner().invoke(export.main, arguments)
     assert done.exit_code == 0, done.output
-    assert measured == [*export.MODELS]
+    assert measured == [*MODELS]
     assert list(json.loads(figures.read_text())["models"]) == measured
     text = page.read_text()
     assert text.startswith("before\n")
@@ -62,19 +63,8 @@ def test_figures_and_tables_are_written(measured: list[str], tmp_path: Path) -> 
 
 
 def test_what_was_measured_is_kept(measured: list[str], tmp_path: Path) -> None:
-    arguments = ["--folder", str(tmp_path), "--model", "gpt2"]
-    for more in ([], ["--resume", "--model", "minilm"], []):
-        assert CliRunner().invoke(export.main, [*arguments, *more]).exit_code == 0
-    assert measured == ["gpt2", "minilm", "gpt2"]
-
-
-def test_a_failure_is_told(
-    measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(prepared: Any, effort: Any) -> Found:
-        raise ContenderError("MemoryError")
-
-    monkeypatch.setattr(export, "measure", fails)
+    figures = tmp_path / "out.json"
+    arguments = ["--folder", str(tmp_path), "--json", str(figures), "--write", str(page)]
     done = CliRunner().invoke(export.main, ["--folder", str(tmp_path), "--model", "gpt2"])
     assert done.exit_code == 1
     assert "gpt2: MemoryError" in done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_both_export_the_same_model(tmp_path: Path) -> None:
 
 def test_a_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(who: str, prepared: Prepared) -> list[str]:
-        return [export_turns.sys.executable, "-c", "raise RuntimeError('no more')"]
+        return [sys.executable, "-c", "raise RuntimeError('no more')"]
 
     monkeypatch.setattr(export_turns, "_export_command", command)
     with pytest.raises(ContenderError, match="RuntimeError: no more"):
@@ -50,7 +51,7 @@ def test_a_process_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_difference_is_a_share_of_the_largest_number() -> None:
     wanted = np.array([[1.0, -4.0], [2.0, 0.0]])
-    assert share_of_largest(np.float32(wanted), wanted) == 0
+    assert share_of_largest(wanted.astype(np.float32), wanted) == 0
     assert share_of_largest(wanted + np.array([[0, 0], [0.5, 0]]), wanted) == 0.125
     with pytest.raises(ContenderError, match="an output is"):
         share_of_largest(wanted[:1], wanted)
