@@ -14,7 +14,7 @@ def tables(data: dict[str, Any]) -> str:
     parts: list[str] = []
     used: dict[tuple[str, str], int] = {}
     for profile in ("portable", "fused"):
-        outcomes = [o for o in data["outcomes"] if o["form"].split("-")[0] == profile]
+        outcomes = [o for o in data["outcomes"] if o["profile"] == profile]
         if outcomes:
             parts.append(f"**{profile}**\n\n" + _table(data, outcomes, used))
     if used:
@@ -43,16 +43,16 @@ def _table(
 
 
 def _cell(outcomes: list[dict[str, Any]], used: dict[tuple[str, str], int]) -> str:
-    """The export for any batch, and where it fails, why, and how it goes with a batch of one."""
+    """What the export gives, and where it fails, why, and what a form that gets round it gives."""
     parts: list[str] = []
     for outcome in outcomes:
-        fixed = "batch 1: " if "batch" in outcome["form"] else ""
+        form = f"{outcome['form']}: " if outcome["form"] else ""
         if outcome["verdict"] == "agrees":
-            parts.append(f"{fixed}{outcome['difference']:.0e}, {_time(outcome['seconds'])}")
+            parts.append(f"{form}{outcome['difference']:.0e}, {_time(outcome['seconds'])}")
             continue
         key = (outcome["runtime"], outcome["reason"])
         note = f"[{used.setdefault(key, len(used) + 1)}]" if outcome["reason"] else "?"
-        parts.append(f"{fixed}**{outcome['verdict']}** {note}")
+        parts.append(f"{form}**{outcome['verdict']}** {note}")
     return "; ".join(parts)
 
 
