@@ -52,8 +52,8 @@ class Reason:
 class Runtime:
     """`fused` is whether it claims the operators of the fused profile.
 
-    Of `programs` it needs one on the path, which is not installed for it.  `page` says how an export
-    is run in it.
+    Of `programs` it needs one on the path, which is not installed for it.  `page` says how an
+    export is run in it.
     """
 
     name: str

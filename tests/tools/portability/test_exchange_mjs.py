@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from sexpgpu.tools.portability.runtime import FOLDER
-from sexpgpu.tools.portability.runtimes.exchange import read_tensors, write_tensors
+from sexpgpu.tools.portability.runtimes.exchange import Array, read_tensors, write_tensors
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 
-TENSORS = {
+TENSORS: dict[str, Array] = {
     "f32": np.array([[1.5, -np.inf], [np.nan, 0]], np.float32),
     "f64": np.array([1e300], np.float64),
     "bits of bf16": np.array([0x3F80, 1], np.uint16),
