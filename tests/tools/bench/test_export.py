@@ -42,17 +42,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_figures_and_tables_are_written(measured: list[str], tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page, figures = tmp_path / "page.md", tmp_path / "out.json"
     page.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
-    arguments = [
-        "--folder",
-        str(tmp_path),
-        "--json",
-        str(tmp_path / "out.json"),
-        "--write",
-        str(page),
-    ]
-    done = CliRunner().invoke(export.main, arguments)
+    options = ["--folder", str(tmp_path), "--json", str(figures), "--write", str(page)]
+    done = CliRunner().invoke(export.main, options)
     assert done.exit_code == 0, done.output
     assert measured == [*MODELS]
     assert list(json.loads(figures.read_text())["models"]) == measured
@@ -63,8 +56,19 @@ def test_figures_and_tables_are_written(measured: list[str], tmp_path: Path) -> 
 
 
 def test_what_was_measured_is_kept(measured: list[str], tmp_path: Path) -> None:
-    figures = tmp_path / "out.json"
-    arguments = ["--folder", str(tmp_path), "--json", str(figures), "--write", str(page)]
+    options = ["--folder", str(tmp_path), "--model", "gpt2"]
+    for more in ([], ["--resume", "--model", "minilm"], []):
+        assert CliRunner().invoke(export.main, [*options, *more]).exit_code == 0
+    assert measured == ["gpt2", "minilm", "gpt2"]
+
+
+def test_a_failure_is_told(
+    measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(prepared: Any, effort: Any) -> Found:
+        raise ContenderError("MemoryError")
+
+    monkeypatch.setattr(export, "measure", fails)
     done = CliRunner().invoke(export.main, ["--folder", str(tmp_path), "--model", "gpt2"])
     assert done.exit_code == 1
     assert "gpt2: MemoryError" in done.output
