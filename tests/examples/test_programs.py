@@ -70,6 +70,10 @@ INTERFACES = {
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "g2p": ({"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"}, {"output": "[1, 256] f32"}),
     "resemblyzer": ({"inputs": "[1, 160, 40] f32"}, {"output": "[1, 256] f32"}),
+    "e2k": (
+        {"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"},
+        {"keys": "[1, 4, 32, 64] f32", "values": "[1, 4, 32, 64] f32"},
+    ),
     "digits": ({"inputs": "[1, 1, 8, 8] f32"}, {"output": "[1, 10] f32"}),
     "minilm-finetune": (
         {"inputs.0": "[1, 32] i32", "inputs.1": "[1, 32] bool"},
@@ -83,6 +87,7 @@ INTERFACES = {
         {"inputs.0": "[1, 4, 32, 32] f32", "inputs.1": "[1] f32", "inputs.2": "[1] i32"},
         {"output": "[1, 8, 32, 32] f32"},
     ),
+    "efficientnet-lite0": ({"inputs": "[1, 3, 224, 224] f32"}, {"output": "[1, 1000] f32"}),
 }
 
 
