@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sexpgpu.tools.bench import export
 from sexpgpu.tools.bench.export_models import MODELS
 from sexpgpu.tools.bench.export_report import BEGIN, END
-from sexpgpu.tools.bench.export_turns import OURS, THEIRS, UNVERIFIED, Found
+from sexpgpu.tools.bench.export_turns import OURS, THEIRS, UNVERIFIED, ContenderError, Found
 
 
 @pytest.fixture
