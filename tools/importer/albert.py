@@ -8,13 +8,14 @@ from sexpgpu.tools.importer.encoder import (
     BUFFERS,
     HeadNames,
     add_head,
-    head_of,
+    embedding_names,
+    embedding_of,
     inputs_of,
-    tables,
     vectors,
     window_knob,
 )
 from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.heads import head_of
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -25,7 +26,12 @@ def albert(source: Source) -> Draft:
     """Lan et al. 2020: a BERT of narrow tables, whose layers share their weights."""
     configuration = source.configuration
     configuration.require("position_embedding_type", "absolute", why="positions are relative")
-    head = head_of(source, "Albert", _HEADS)
+    configuration.require("is_decoder", False, why="the model reads from left to right")
+    # of the first releases' own code, and never read by transformers
+    for key in ("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"):
+        configuration.take(key)
+    notes: list[str] = []
+    head = head_of(source, "Albert", _HEADS, notes)
     prefix = source.prefix(("albert.", ""), "embeddings.word_embeddings.weight")
     inputs = inputs_of(configuration)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
@@ -45,8 +51,7 @@ def albert(source: Source) -> Draft:
         _knobs(configuration),
         inputs.record,
         [
-            *tables(configuration, "narrow"),
-            "norm", call("layer-norm", "narrow", epsilon=epsilon),
+            "embedding", embedding_of(configuration, "narrow"),
             "widen", call("linear", "narrow", "dim", transposed=True),
             *shared,
         ],
@@ -60,6 +65,7 @@ def albert(source: Source) -> Draft:
         prepare=inputs.prepare,
         definitions=[_block(epsilon, activation), *([] if is_one else [_group(inner)])],
         buffers=BUFFERS,
+        notes=notes,
     )  # fmt: skip
     names = HeadNames(
         f"{prefix}pooler",
@@ -117,10 +123,7 @@ def _renames(prefix: str, is_one: bool) -> dict[str, str]:
     if is_one:
         shared = {"shared": f"{groups}.0.albert_layers.0"}
     return {
-        "tokens": f"{prefix}embeddings.word_embeddings.weight",
-        "positions": f"{prefix}embeddings.position_embeddings.weight",
-        "types": f"{prefix}embeddings.token_type_embeddings.weight",
-        "norm": f"{prefix}embeddings.LayerNorm",
+        **embedding_names(prefix),
         "widen": f"{prefix}encoder.embedding_hidden_mapping_in",
         **shared,
         "attention.q": "attention.query",

@@ -8,13 +8,14 @@ from sexpgpu.tools.importer.encoder import (
     BUFFERS,
     HeadNames,
     add_head,
-    head_of,
+    embedding_names,
+    embedding_of,
     inputs_of,
-    tables,
     vectors,
     window_knob,
 )
 from sexpgpu.tools.importer.forms import Form, call
+from sexpgpu.tools.importer.heads import head_of
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -31,10 +32,10 @@ _BLOCKS = {
     "mlp-norm": "output.LayerNorm",
 }
 _GGUF = {
-    "tokens": "token_embd.weight",
-    "positions": "position_embd.weight",
-    "types": "token_types.weight",
-    "norm": "token_embd_norm",
+    "embedding.tokens.w": "token_embd.weight",
+    "embedding.positions.w": "position_embd.weight",
+    "embedding.types.w": "token_types.weight",
+    "embedding.norm": "token_embd_norm",
     "blocks": "blk",
     "attention.q": "attn_q",
     "attention.k": "attn_k",
@@ -53,7 +54,8 @@ def bert(source: Source) -> Draft:
     configuration.require("position_embedding_type", "absolute", why="positions are relative")
     configuration.require("is_decoder", False, why="the model reads from left to right")
     configuration.require("add_cross_attention", False, why="layers look at an encoder")
-    head = head_of(source, "Bert", _HEADS)
+    notes: list[str] = []
+    head = head_of(source, "Bert", _HEADS, notes)
     prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
     inputs = inputs_of(configuration)
     norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_eps", 1e-12))
@@ -64,8 +66,7 @@ def bert(source: Source) -> Draft:
         _knobs(configuration),
         inputs.record,
         [
-            *tables(configuration, "dim"),
-            "norm", norm,
+            "embedding", embedding_of(configuration, "dim"),
             "blocks", ["for", ["i", ["range", "depth"]], ["block"]],
         ],
         inputs.names,
@@ -75,6 +76,7 @@ def bert(source: Source) -> Draft:
         prepare=inputs.prepare,
         definitions=[_block(norm, activation)],
         buffers=BUFFERS,
+        notes=notes,
     )  # fmt: skip
     if source.has(f"{prefix}embeddings.LayerNorm.gamma"):
         draft.norm_names = ("gamma", "beta")
@@ -117,10 +119,7 @@ def _block(norm: Form, activation: Form) -> Form:
 
 def _renames(prefix: str) -> dict[str, str]:
     return {
-        "tokens": f"{prefix}embeddings.word_embeddings.weight",
-        "positions": f"{prefix}embeddings.position_embeddings.weight",
-        "types": f"{prefix}embeddings.token_type_embeddings.weight",
-        "norm": f"{prefix}embeddings.LayerNorm",
+        **embedding_names(prefix),
         "blocks": f"{prefix}encoder.layer",
         **_BLOCKS,
     }

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.heads import head_of, shares_table
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.rope import Rope
 from sexpgpu.tools.importer.source import Source
-from sexpgpu.tools.importer.tying import shares_table
 
 #: Tensors of older files that are computed anew.
 _BUFFERS = (r".*rotary_emb\.inv_freq", r"rope_freqs\.weight")
@@ -35,6 +35,8 @@ class Decoder:
     """What a family says of a decoder; the rest is the same in all of them."""
 
     name: str
+    #: What transformers' classes begin with.
+    family: str
     about: str
     rope: Rope
     head_dim: int
@@ -61,7 +63,8 @@ class Decoder:
         """The program's parts.  Raises E-IMPORT-003 for widths and counts that are none."""
         configuration = source.configuration
         prefix = source.prefix(("model.", ""), "embed_tokens.weight")
-        has_head = not _is_base(configuration)
+        below = "TextModel" if self.family == "Gemma3" else "Model"
+        has_head = head_of(source, self.family, ("ForCausalLM", below), self.notes) != below
         table = "token_embd.weight" if source.is_gguf else f"{prefix}embed_tokens.weight"
         head = "output" if source.is_gguf else "lm_head"
         own_head = has_head and not shares_table(source, head, table, self.tied, self.notes)
@@ -252,11 +255,6 @@ def head_dim_of(configuration: Configuration, default: int | None = None) -> int
 def depth_of(configuration: Configuration) -> int:
     """How many layers there are."""
     return configuration.whole("num_hidden_layers", None, most=DEPTH_LIMIT)
-
-
-def _is_base(configuration: Configuration) -> bool:
-    """Whether the model ends before a head: LlamaModel, Gemma3TextModel."""
-    return any(name.endswith("Model") for name in configuration.words("architectures"))
 
 
 def layers_that_see_a_window(kinds: Sequence[str]) -> Form | None:

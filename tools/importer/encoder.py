@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.configuration import Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.heads import classes_of, shares_table
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
-from sexpgpu.tools.importer.tying import shares_table
 
 #: Positions that older files count out.
 BUFFERS = (r".*embeddings\.position_ids", r".*embeddings\.token_type_ids")
@@ -40,47 +39,37 @@ def inputs_of(configuration: Configuration) -> Inputs:
     )
 
 
-def vectors(inputs: Inputs) -> Form:
-    """The sum of the tables of tokens, positions and types, normalised."""
-    types: Form = ["take", "types", "kinds" if "kinds" in inputs.names else "0"]
-    places: Form = ["slice", "positions", ":to", "window"]
-    return ["norm", ["+", ["take", "tokens", "ids"], places, types]]
-
-
-def tables(configuration: Configuration, width: str) -> list[Form]:
-    """The parts that hold them."""
-    positions = configuration.whole("max_position_embeddings", 512)
+def embedding_of(configuration: Configuration, width: str) -> Form:
+    """The tables of tokens, positions and types, and the norm of their sum."""
     types = configuration.whole("type_vocab_size", 2)
-    counts = {"tokens": "vocab", "positions": atom(positions), "types": atom(types)}
-    parts: list[Form] = []
-    for name, count in counts.items():
-        parts += [name, call("param", ["list", count, width])]
-    return parts
+    epsilon = configuration.number("layer_norm_eps", 1e-12)
+    return call(
+        "bert-embedding", "vocab", atom(configuration.whole("max_position_embeddings", 512)), width,
+        types=None if types == 2 else types,
+        epsilon=None if epsilon == 1e-12 else epsilon,
+    )  # fmt: skip
+
+
+def vectors(inputs: Inputs) -> Form:
+    """What is made of the tokens first."""
+    return call("embedding", "ids", kinds="kinds" if "kinds" in inputs.names else None)
+
+
+def embedding_names(prefix: str) -> dict[str, str]:
+    """What transformers calls the tables and their norm."""
+    names = {
+        "tokens.w": "word_embeddings.weight",
+        "positions.w": "position_embeddings.weight",
+        "types.w": "token_type_embeddings.weight",
+        "norm": "LayerNorm",
+    }
+    return {f"embedding.{part}": f"{prefix}embeddings.{name}" for part, name in names.items()}
 
 
 def window_knob(configuration: Configuration) -> Knob:
     """The knob `window`, no longer than there are positions."""
     positions = configuration.whole("max_position_embeddings", 512)
     return Knob("window", min(128, positions), f"tokens of a record, at most {positions:,}")
-
-
-def head_of(source: Source, family: str, heads: tuple[str, ...]) -> str:
-    """Which head the model has, by `architectures`: "Model", "ForMaskedLM" ….
-
-    Raises E-IMPORT-002 for one that is not known.
-    """
-    configuration = source.configuration
-    names = configuration.words("architectures") or [f"{family}Model"]
-    head = names[0].removeprefix(family)
-    if head not in heads:
-        raise SexpgpuError(
-            "E-IMPORT-002",
-            "the model has a head that is not known",
-            place=configuration.place,
-            came=names[0][:60],
-            expected=", ".join(f"{family}{head}" for head in heads),
-        )
-    return head
 
 
 @dataclass(frozen=True)
@@ -137,21 +126,25 @@ def _classify(source: Source, draft: Draft, names: HeadNames, *, pooled: bool) -
     draft.body = call("list", logits=["classifier", _POOLED if pooled else "hidden"])
 
 
+_TABLE: Form = ["get", ["get", "embedding", ":tokens"], ":w"]
+
+
 def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activation: Form) -> None:
     """What each token may be, by a head that is the table of tokens where it is tied."""
-    tied = shares_table(source, names.decoder, draft.renames["tokens"], True, draft.notes)
-    norm = draft.parts[draft.parts.index("norm") + 1]
+    table = draft.renames["embedding.tokens.w"]
+    tied = shares_table(source, names.decoder, table, True, draft.notes)
+    norm = call("layer-norm", width, epsilon=source.configuration.number("layer_norm_eps", 1e-12))
     draft.parts += ["transform", call("linear", "dim", width, transposed=True)]
-    draft.parts += ["head-norm", [*norm[:1], width, *norm[2:]]]
+    draft.parts += ["head-norm", norm]
     draft.renames |= {"transform": names.transform, "head-norm": names.norm}
     own_bias = f"{names.decoder}.bias"
     shared = tied and source.has(names.bias)
-    if shared and source.has(own_bias) and not source.is_same(own_bias, names.bias):
+    if shared and source.has(own_bias) and not source.is_twin(own_bias, names.bias):
         shared = False
     bias = names.bias if shared or not source.has(own_bias) else own_bias
     draft.steps += ["guess", ["head-norm", [activation, ["transform", "hidden"]]]]
     if tied:
-        logits: Form = ["matmul", "guess", ["transpose", "tokens"]]
+        logits: Form = ["matmul", "guess", ["transpose", _TABLE]]
     else:
         draft.parts += ["head", call("linear", width, "vocab", bias=False, transposed=True)]
         draft.renames["head"] = names.decoder
@@ -159,19 +152,3 @@ def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activat
     draft.parts += ["head-bias", call("param", ["list", "vocab"])]
     draft.renames["head-bias"] = bias
     draft.body = call("list", logits=["+", logits, "head-bias"])
-
-
-def classes_of(source: Source, key: str) -> int:
-    """How many classes a classifier tells apart, by its weights.  Raises E-IMPORT-005."""
-    configuration = source.configuration
-    for name in ("id2label", "label2id", "num_labels", "problem_type"):
-        configuration.take(name)
-    if not source.has(key):
-        raise SexpgpuError(
-            "E-IMPORT-005",
-            f"the file does not hold `{key}`",
-            place=str(source.weights.path),
-            came=f"architectures {configuration.words('architectures')}",
-            help="a model without its head is named by `architectures`, such as BertModel",
-        )
-    return source.weights.describe(key)[1][0]

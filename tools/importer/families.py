@@ -29,19 +29,26 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "vit": vit,
 }
 
-#: Keys of configurations that say nothing about what a model computes once it is trained.
+#: Keys of configurations that say nothing about what a trained model computes: of training, of
+#: tokenizers, of how text is generated, of what a model returns beside its result.
 HARMLESS = frozenset(
     """_name_or_path architectures attention_dropout attention_probs_dropout_prob attn_pdrop
-    auto_map bos_token_id cache_implementation classifier_dropout classifier_dropout_prob dtype
-    embd_pdrop encoder_stride eos_token_id finetuning_task gradient_checkpointing
+    auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    classifier_dropout classifier_dropout_prob cls_token_id decoder_start_token_id
+    directionality diversity_penalty do_sample dtype early_stopping embd_pdrop encoder_stride
+    encoder_no_repeat_ngram_size eos_token_id eos_token_ids exponential_decay_length_penalty
+    finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
     hidden_dropout_prob id2label initializer_range keys_to_ignore_at_inference label2id
-    max_window_layers mlm_probability model_type n_ctx num_labels output_attentions
-    output_hidden_states pad_token_id pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type problem_type resid_pdrop return_dict
-    sep_token_id cls_token_id mask_token_id summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj task_specific_params
-    tie_word_embeddings tokenizer_class torch_dtype transformers_version type_vocab_size
-    use_cache""".split()
+    length_penalty mask_token_id max_length max_window_layers min_length mlm_probability
+    model_type n_ctx no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_past output_scores
+    pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type prefix problem_type remove_invalid_values
+    repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type
+    summary_use_proj suppress_tokens task_specific_params temperature tie_word_embeddings
+    tokenizer_class top_k top_p torch_dtype torchscript transformers_version
+    type_vocab_size typical_p use_bfloat16 use_cache""".split()
 )
 
 
@@ -68,5 +75,6 @@ def draft_of(source: Source) -> Draft:
             "the weights are quantised, and stand in the file as something else",
             help="import the model as it was before, or its GGUF file",
         )
+    configuration.require("pruned_heads", {}, why="heads have been taken out of some layers")
     configuration.words("architectures")
     return FAMILIES[kind](source)

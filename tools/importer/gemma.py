@@ -70,6 +70,7 @@ def _decoder(
     bias = configuration.flag("attention_bias", False)
     return Decoder(
         name,
+        name.title(),
         about,
         rope or rope_of(configuration),
         head_dim_of(configuration, 256),

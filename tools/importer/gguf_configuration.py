@@ -101,17 +101,22 @@ def configuration_of(source: GgufSource) -> Configuration:
     configuration = Configuration(values, place, called)
     _check(own, architecture, configuration, metadata)
     values |= _rope(own, source, configuration)
-    if values.get("num_hidden_layers") == _SCALED_BY_WIDTH.get(architecture):
-        dim, heads = (configuration.whole(k, None) for k in ("hidden_size", "num_attention_heads"))
-        values["query_pre_attn_scalar"] = dim / heads
-    elif architecture in _SCALED_BY_WIDTH and "head_dim" in values:
-        values["query_pre_attn_scalar"] = values["head_dim"]
+    if architecture in _SCALED_BY_WIDTH:
+        values["query_pre_attn_scalar"] = _scalar(configuration, _SCALED_BY_WIDTH[architecture])
     if (pattern := own.pop("attention.sliding_window_pattern", None)) is not None:
         values["sliding_window_pattern"] = pattern
         called["sliding_window_pattern"] = f"{architecture}.attention.sliding_window_pattern"
     for name in own.keys() - set(_TOLD):
         values[name], called[name] = own[name], f"{architecture}.{name}"
     return configuration
+
+
+def _scalar(configuration: Configuration, by_width: int) -> float:
+    """What Gemma's scores are divided by the root of."""
+    dim, heads = (configuration.whole(k, None) for k in ("hidden_size", "num_attention_heads"))
+    if configuration.whole("num_hidden_layers", None) == by_width:
+        return dim / heads
+    return configuration.whole("head_dim", 256)
 
 
 def _vocabulary(source: GgufSource) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.heads import head_of, shares_table
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
-from sexpgpu.tools.importer.tying import shares_table
 
 _HUGGINGFACE = {
     "attention-norm": "ln_1",
@@ -37,8 +37,8 @@ def gpt2(source: Source) -> Draft:
     prefix = source.prefix(("transformer.", ""), "wte.weight")
     table = "token_embd.weight" if source.is_gguf else f"{prefix}wte.weight"
     head = "output" if source.is_gguf else "lm_head"
-    is_base = "GPT2Model" in configuration.words("architectures")
     notes: list[str] = []
+    is_base = head_of(source, "GPT2", ("LMHeadModel", "Model"), notes) == "Model"
     own_head = not is_base and not shares_table(source, head, table, True, notes)
     renames = {
         "tokens": table,

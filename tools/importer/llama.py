@@ -23,6 +23,7 @@ def llama(source: Source) -> Draft:
     configuration.require("pretraining_tp", 1, why="products are split among devices")
     return Decoder(
         "llama",
+        "Llama",
         "a Llama (Touvron et al. 2023): the next token",
         rope_of(configuration),
         head_dim_of(configuration),
@@ -41,6 +42,7 @@ def mistral(source: Source) -> Draft:
         configuration.unsupported("layer_types", "a Mistral has layers of one kind")
     return Decoder(
         "mistral",
+        "Mistral",
         "a Mistral (Jiang et al. 2023): the next token",
         rope_of(configuration),
         head_dim_of(configuration),
@@ -54,6 +56,7 @@ def qwen2(source: Source) -> Draft:
     configuration = source.configuration
     return Decoder(
         "qwen2",
+        "Qwen2",
         "a Qwen 2 (Yang et al. 2024): the next token",
         rope_of(configuration),
         head_dim_of(configuration),
@@ -69,6 +72,7 @@ def qwen3(source: Source) -> Draft:
     bias = configuration.flag("attention_bias", False)
     return Decoder(
         "qwen3",
+        "Qwen3",
         "a Qwen 3 (Yang et al. 2025): the next token",
         rope_of(configuration),
         head_dim_of(configuration, 128),

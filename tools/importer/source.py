@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Source:
     configuration: Configuration
     weights: WeightSource
     layout: str
+    #: Tensors that turned out to hold the same values as one that is used.
+    twins: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._keys = set(self.weights.keys())
@@ -53,11 +55,13 @@ class Source:
         options = list(candidates)
         return next((option for option in options if option + key in self._keys), options[0])
 
-    def is_same(self, key: str, other: str) -> bool:
-        """Whether two tensors of the file hold the same values."""
+    def is_twin(self, key: str, other: str) -> bool:
+        """Whether the first of two tensors of the file holds the same values as the second."""
         if self.weights.describe(key) != self.weights.describe(other):
             return False
-        return self.weights.stored(key).tobytes() == self.weights.stored(other).tobytes()
+        same = self.weights.stored(key).tobytes() == self.weights.stored(other).tobytes()
+        self.twins |= {key} if same else set()
+        return same
 
 
 def open_model(path: Path) -> Source:

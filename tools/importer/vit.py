@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
-from sexpgpu.tools.importer.encoder import classes_of, head_of
 from sexpgpu.tools.importer.forms import Form, atom, call
+from sexpgpu.tools.importer.heads import classes_of, head_of
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -15,7 +15,8 @@ _HEADS = ("Model", "ForImageClassification")
 def vit(source: Source) -> Draft:
     """Dosovitskiy et al. 2021: an image as a sequence of patches."""
     configuration = source.configuration
-    head = head_of(source, "ViT", _HEADS)
+    notes: list[str] = []
+    head = head_of(source, "ViT", _HEADS, notes)
     prefix = source.prefix(("vit.", ""), "embeddings.cls_token")
     norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_eps", 1e-12))
     knobs, places = _knobs(configuration)
@@ -25,8 +26,8 @@ def vit(source: Source) -> Draft:
         knobs,
         ["def", "record", ["fields", ":image", ["list", "f32", "channels", "size", "size"]]],
         [
-            "patches", call("conv2d", "channels", "dim", "patch", stride="patch"),
-            "first-token", ["param", ["list", "1", "1", "dim"]],
+            "patches", ["patch-embedding", "channels", "dim", "patch"],
+            "class", ["param", ["list", "1", "1", "dim"]],
             "positions", ["param", ["list", "1", atom(places + 1), "dim"]],
             "blocks", ["for", ["i", ["range", "depth"]], ["block"]],
             "norm", norm,
@@ -34,12 +35,16 @@ def vit(source: Source) -> Draft:
         ["image"],
         "hidden",
         _renames(prefix),
-        steps=[*_vectors(), "hidden", ["norm", ["through", "blocks", "x"]]],
+        steps=[
+            "x", ["+", ["prepend", "class", ["patches", "image"]], "positions"],
+            "hidden", ["norm", ["through", "blocks", "x"]],
+        ],
         definitions=[_block(configuration, norm)],
+        notes=notes,
     )  # fmt: skip
     if head == "ForImageClassification":
-        configuration.take("pooler_act")
-        configuration.take("pooler_output_size")
+        for key in ("pooler_act", "pooler_output_size"):
+            configuration.take(key)
         draft.knobs.append(Knob("classes", classes_of(source, "classifier.weight")))
         draft.parts += ["classifier", call("linear", "dim", "classes", transposed=True)]
         draft.renames["classifier"] = "classifier"
@@ -82,17 +87,6 @@ def _knobs(configuration: Configuration) -> tuple[list[Knob], int]:
     return knobs, (size // patch) ** 2
 
 
-def _vectors() -> list[Form]:
-    """The patches behind the first token, with their positions."""
-    rows: Form = ["reshape", ["patches", "image"], ["list", "records", "dim", "-1"]]
-    first: Form = ["broadcast-to", "first-token", ["list", "records", "1", "dim"]]
-    return [
-        "records", ["first", ["shape", "image"]],
-        "rows", ["permute", rows, ["list", "0", "2", "1"]],
-        "x", ["+", "positions", call("concat", first, "rows", axis=1)],
-    ]  # fmt: skip
-
-
 def _block(configuration: Configuration, norm: Form) -> Form:
     activation = activation_of(configuration, "hidden_act", "gelu")
     bias = configuration.flag("qkv_bias", True)
@@ -112,8 +106,8 @@ def _block(configuration: Configuration, norm: Form) -> Form:
 
 def _renames(prefix: str) -> dict[str, str]:
     return {
-        "patches": f"{prefix}embeddings.patch_embeddings.projection",
-        "first-token": f"{prefix}embeddings.cls_token",
+        "patches.conv": f"{prefix}embeddings.patch_embeddings.projection",
+        "class": f"{prefix}embeddings.cls_token",
         "positions": f"{prefix}embeddings.position_embeddings",
         "blocks": f"{prefix}encoder.layer",
         "attention-norm": "layernorm_before",

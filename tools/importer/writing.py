@@ -103,7 +103,7 @@ def _check(program: Path, source: Source) -> dict[str, Parameter]:
 
 def _unused(source: Source, draft: Draft, parameters: dict[str, Parameter]) -> list[str]:
     """Tensors that no parameter reads, but for those that hold no weights; alike ones together."""
-    used = {parameter.key for parameter in parameters.values()}
+    used = {parameter.key for parameter in parameters.values()} | source.twins
     keys = source.weights.keys()
     rules = [re.compile(rule) for rule in draft.buffers]
     left = [key for key in keys if key not in used and not any(r.fullmatch(key) for r in rules)]

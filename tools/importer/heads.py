@@ -1,0 +1,60 @@
+"""What stands on top of a model, by its configuration and its file."""
+
+from __future__ import annotations
+
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.source import Source
+
+
+def head_of(source: Source, family: str, heads: tuple[str, ...], notes: list[str]) -> str:
+    """Which head the model has, by `architectures`: "Model", "ForMaskedLM" …; else the first.
+
+    Raises E-IMPORT-002 for one that is not known.
+    """
+    configuration = source.configuration
+    names = configuration.words("architectures")
+    if not names:
+        notes.append(
+            f"the configuration has no `architectures`: it is taken for a {family}{heads[0]}"
+        )
+        return heads[0]
+    head = names[0].removeprefix(family)
+    if head not in heads:
+        raise SexpgpuError(
+            "E-IMPORT-002",
+            "the model has a head that is not known",
+            place=configuration.place,
+            came=names[0][:60],
+            expected=", ".join(f"{family}{head}" for head in heads),
+        )
+    return head
+
+
+def classes_of(source: Source, key: str) -> int:
+    """How many classes a classifier tells apart, by its weights.  Raises E-IMPORT-005."""
+    shape = source.weights.describe(key)[1] if source.has(key) else ()
+    if not shape:
+        raise SexpgpuError(
+            "E-IMPORT-005",
+            f"the file has no classifier `{key}`",
+            place=str(source.weights.path),
+            came=f"architectures {', '.join(source.configuration.words('architectures'))}",
+            help="a model below its head is called BertModel, ViTModel …",
+        )
+    return shape[0]
+
+
+def shares_table(source: Source, head: str, table: str, default: bool, notes: list[str]) -> bool:
+    """Whether the head `head`, without `.weight`, is the tensor `table`, as transformers decides.
+
+    Tied ones are where the configuration says so, unless the file has another head after all.
+    """
+    tied = source.configuration.flag("tie_word_embeddings", default)
+    own = f"{head}.weight"
+    if not tied or not source.has(own) or not source.has(table) or source.is_twin(own, table):
+        return tied
+    notes.append(
+        f"tie_word_embeddings is true, but the file has another `{own}`, which is used, as "
+        "transformers does"
+    )
+    return False
