@@ -7,6 +7,7 @@ import pytest
 
 from sexpgpu.export.graph.types import Array
 from support.layers import BATCH, Layer, X, attend, gelu, layer_normal, rms_normal
+from support.programs import program_error
 
 EVERY = np.ones((5, 5), bool)
 #: A call with a mask [batch, positions] that lets the first position be seen always, and a bias.
@@ -112,3 +113,9 @@ def test_bert_embedding(kinds: bool) -> None:
     types = layer["types.w"][layer.inputs[1] if kinds else 0]
     x = layer["tokens.w"][layer.inputs[0]] + layer["positions.w"][:4] + types
     layer.is_close_to(layer_normal(x, 0.1) * layer["norm.scale"] + layer["norm.bias"])
+
+
+def test_bert_embedding_has_no_vector_for_further_positions() -> None:
+    text = "(def record (fields :x (list i32 7)))\n(def model (bert-embedding 5 6 3))"
+    error = program_error(text, "E-ASSERT-001")
+    assert error.message.endswith("there are vectors for 6 positions, and 7 came")
