@@ -195,6 +195,15 @@ MODELS = {
             ),
         },
     ),
+    # an ALBERT of chemical reactions, MIT
+    "rxnmapper": ModelPackage(
+        "rxnmapper",
+        "0.4.3",
+        {
+            "pytorch_model.bin": (
+                "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/pytorch_model.bin",
+                "8541f3f500dae71abe678d546bd035ca946e2d1c819f6b2cf41a97faedd7e6a2",
+            ),
     # ONNX files of others, which serving is tried with.
     # Apache-2.0
     "magika": ModelPackage(

@@ -66,6 +66,10 @@ INTERFACES = {
         {"inputs.0": "[1, 2048] f32", "inputs.1": "[1, 2048] bool"},
         {"output": "[1, 48, 9] f32"},
     ),
+    "rxnmapper": (
+        {"inputs.0": "[1, 128] i32", "inputs.1": "[1, 128] bool"},
+        {"hidden": "[1, 128, 256] f32", "attention": "[1, 128, 128] f32"},
+    ),
     "shakespeare": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "lstm": ({"inputs": "[1, 64] i32"}, {"output": "[1, 64, 84] f32"}),
     "g2p": ({"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"}, {"output": "[1, 256] f32"}),
