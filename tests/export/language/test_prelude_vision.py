@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sexpgpu.export.graph.types import Array
-from support.layers import BATCH, Layer, silu
+from support.layers import BATCH, Layer, sigmoid, silu
 
 IMAGE = "x (list f32 4 6 5)"
 
@@ -43,6 +43,10 @@ def conv_norm(layer: Layer, path: str, x: Array, stride: int = 1, epsilon: float
 
 def relu(x: Array) -> Array:
     return np.maximum(x, 0)
+
+
+def up_to_six(x: Array) -> Array:
+    return np.clip(x, 0, 6)
 
 
 def test_conv_norm() -> None:
@@ -141,3 +145,31 @@ def test_modulate() -> None:
     layer = Layer("(linear 4 4)", *fields, call="(modulate x y (m y))")
     x, y = (array.astype(np.float64) for array in layer.inputs)
     layer.is_close_to(x * (1 + y @ layer["w"] + layer["b"]) + y)
+
+
+def test_squeeze_excite() -> None:
+    layer = Layer("(squeeze-excite 4 3)", IMAGE)
+    inner = relu(layer.x.mean((2, 3)) @ layer["mlp.up.w"] + layer["mlp.up.b"])
+    gate = sigmoid(inner @ layer["mlp.down.w"] + layer["mlp.down.b"])
+    layer.is_close_to(layer.x * gate[:, :, None, None])
+
+
+@pytest.mark.parametrize("out", [4, 8])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_inverted_residual(out: int, stride: int) -> None:
+    layer = Layer(f"(inverted-residual 4 {out} :stride {stride} :expansion 2)", IMAGE)
+    y = up_to_six(conv_norm(layer, "expand.", layer.x))
+    assert y.shape == (BATCH, 8, 6, 5)
+    y = conv_norm(layer, "project.", up_to_six(conv_norm(layer, "spatial.", y, stride)))
+    layer.is_close_to(y + layer.x if (out, stride) == (4, 1) else y)
+
+
+def test_inverted_residual_with_other_options() -> None:
+    options = ":size 5 :expansion 1 :squeeze 3 :activation relu :epsilon 0.1"
+    layer = Layer(f"(inverted-residual 4 3 {options})", IMAGE)
+    assert not any(path.startswith("expand") for path in layer.weights)
+    y = relu(conv_norm(layer, "spatial.", layer.x, epsilon=0.1))
+    inner = relu(y.mean((2, 3)) @ layer["squeeze.mlp.up.w"] + layer["squeeze.mlp.up.b"])
+    gate = sigmoid(inner @ layer["squeeze.mlp.down.w"] + layer["squeeze.mlp.down.b"])
+    y = conv_norm(layer, "project.", y * gate[:, :, None, None], epsilon=0.1)
+    layer.is_close_to(y)
