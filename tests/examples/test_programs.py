@@ -78,6 +78,7 @@ INTERFACES = {
         {"inputs.0": "[1, 32] i32", "inputs.1": "[1] i32"},
         {"keys": "[1, 4, 32, 64] f32", "values": "[1, 4, 32, 64] f32"},
     ),
+    "textgenrnn": ({"inputs": "[1, 40] i32"}, {"output": "[1, 465] f32"}),
     "digits": ({"inputs": "[1, 1, 8, 8] f32"}, {"output": "[1, 10] f32"}),
     "minilm-finetune": (
         {"inputs.0": "[1, 32] i32", "inputs.1": "[1, 32] bool"},

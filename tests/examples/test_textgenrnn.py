@@ -24,7 +24,7 @@ TEXTS = (
     "The United States of Americ",
     "<s>",
     "What is the best way to",
-    "[Request] \N{SNOWMAN}",
+    "\N{SNOWMAN}!",
     "",
 )
 WINDOW = 40
@@ -124,7 +124,7 @@ def test_it_has_learned_to_spell(ours: Recognised, vocabulary: dict[str, int]) -
     for _ in range(24):
         (row,) = ours.run(encoded([text], vocabulary))["output"]
         text += characters[int(row.argmax())]
-    print(text)
+    assert text == "What is the best state of the state of t"
 
 
 def test_bf16_products(ours: Recognised, vocabulary: dict[str, int]) -> None:
