@@ -6,6 +6,7 @@ from sexpgpu.export.operations import (  # noqa: F401
     division,
     power,
     functions,
+    inverse_functions,
     comparison,
     conditional,
     logic,
