@@ -27,7 +27,8 @@ def find(runtime: Runtime, work: Path = WORK) -> Path | None:
 def install(runtime: Runtime, work: Path = WORK) -> Path:
     """The runtime's environment, set up where it is not.  Raises Unavailable with why not."""
     if runtime.programs and not any(map(shutil.which, runtime.programs)):
-        raise Unavailable(f"there is no {runtime.programs[0]}; a system's packages have it")
+        program = runtime.programs[0]
+        raise Unavailable(f"there is no {program}; `apt-get install {program}` sets it up on Debian")
     place = find(runtime, work)
     if place is None:
         place = work / runtime.name

@@ -147,5 +147,5 @@ def test_a_browser_that_is_not_there_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="there is no chromium; a system's packages have it"):
+    with pytest.raises(Unavailable, match="there is no chromium; `apt-get install"):
         install(RUNTIMES[CHROMIUM], tmp_path)
