@@ -28,7 +28,7 @@ def install(runtime: Runtime, work: Path = WORK) -> Path:
     """The runtime's environment, set up where it is not.  Raises Unavailable with why not."""
     if runtime.programs and not any(map(shutil.which, runtime.programs)):
         program = runtime.programs[0]
-        raise Unavailable(f"there is no {program}; `apt-get install {program}` sets it up on Debian")
+        raise Unavailable(f"there is no {program}; `apt-get install {program}` on Debian")
     place = find(runtime, work)
     if place is None:
         place = work / runtime.name
