@@ -13,6 +13,7 @@ from sexpgpu.schemas.errors import Source
 #: The files of `layers/`, in the order in which they are evaluated and documented.
 LAYER_FILES = (
     "linear",
+    "activation",
     "normalization",
     "position",
     "attention",
@@ -22,10 +23,13 @@ LAYER_FILES = (
     "vision",
     "diffusion",
     "recurrence",
+    "sequence",
     "state-space",
     "graph",
     "recommendation",
     "signal",
+    "sampling",
+    "loss",
 )
 
 
