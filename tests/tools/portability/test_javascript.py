@@ -67,16 +67,16 @@ BLOCKS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the exports that the pages speak of in `build`."""
+    """A folder with the exports that the pages speak of."""
     folder = tmp_path_factory.mktemp("pages")
     program = (ROOT / "examples" / "tiny.sx").read_text("utf-8")
     shutil.copy(ROOT / "examples" / "verses.txt", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        export(program, folder, "build/tiny-model", verify=False)
-        export(program, folder, "build/tiny-embedded", embed=True, verify=False)
+        export(program, folder, "export", verify=False)
+        export(program, folder, "embedded", embed=True, verify=False)
     # One file is all that an embedded model needs.
-    (folder / "build" / "tiny-embedded" / "params.safetensors").unlink()
+    (folder / "embedded" / "params.safetensors").unlink()
     return folder
 
 
@@ -108,8 +108,9 @@ def test_a_block_runs_in_node(folder: Path, page: str, number: int) -> None:
     shown = node("block.mjs", cwd=folder)
     assert "output" in shown or "float32" in shown
     if "inputs })" in text:
-        session = onnxruntime.InferenceSession(folder / "build" / "tiny-model" / "model.onnx")
-        (logits,) = session.run(None, {"inputs": np.zeros((3, 16), np.int32)})
+        session = onnxruntime.InferenceSession(folder / "export" / "model.onnx")
+        inputs = np.arange(48, dtype=np.int32).reshape(3, 16) % 32
+        (logits,) = session.run(None, {"inputs": inputs})
         found = [float(each) for each in NUMBER.findall(shown)]
         np.testing.assert_allclose(found, logits.reshape(-1)[:4], rtol=1e-5)
         assert "[ 3, 16, 32 ]" in shown
@@ -119,7 +120,7 @@ def test_a_block_runs_in_node(folder: Path, page: str, number: int) -> None:
 def test_the_page_runs_in_a_browser(folder: Path, embedded: bool) -> None:
     (page,) = blocks("onnxruntime-web", "html")
     if embedded:
-        page, count = re.subn(r"tiny-model/model.onnx', \{.*?\}\);", "tiny-embedded/model.onnx');",
+        page, count = re.subn(r"export/model.onnx', \{.*?\}\);", "embedded/model.onnx');",
                               page, flags=re.DOTALL)  # fmt: skip
         assert count == 1
     place = environment(CHROMIUM)
