@@ -16,6 +16,7 @@ from sexpgpu.tools.bench.report import write_into
 from sexpgpu.tools.portability import WORK
 from sexpgpu.tools.portability.cases import Form, find_programs, prepare
 from sexpgpu.tools.portability.environments import Unavailable, install
+from sexpgpu.tools.portability.pages import check_page
 from sexpgpu.tools.portability.runtime import Runtime, read_runtimes
 from sexpgpu.tools.portability.table import BEGIN, END, tables
 from sexpgpu.tools.portability.trial import Outcome, attempts
@@ -82,10 +83,25 @@ def main(
                 ):
                     _say_outcome(outcome)
                     outcomes.append(outcome)
-    data = _data(chosen, outcomes, obstacles, skipped)
+    wrong = {} if examples else _check_pages(chosen, places, work)
+    data = _data(chosen, outcomes, obstacles, skipped) | {"wrong_pages": wrong}
     if page is not None:
         write_into(page, tables(data), BEGIN, END)
     click.echo(json.dumps(data, indent=2) if as_json else tables(data))
+
+
+def _check_pages(
+    runtimes: dict[str, Runtime], places: dict[str, Path], work: Path
+) -> dict[str, str]:
+    """What is wrong with the lines on the pages of Python's runtimes; tests run those of Node's."""
+    case = prepare(find_programs()["tiny"], Form(), work)
+    wrong: dict[str, str] = {}
+    for name, place in places.items():
+        if not runtimes[name].is_node:
+            words = check_page(runtimes[name].page, place, case)
+            _say(f"{name}: its page {words or 'runs as it stands there'}")
+            wrong |= {name: words} if words else {}
+    return wrong
 
 
 def _data(

@@ -23,6 +23,8 @@ def tables(data: dict[str, Any]) -> str:
         parts.append(f"{data['runtimes'][name]['title']} was not set up: {why}.")
     for name, why in data["skipped"].items():
         parts.append(f"`{name}` was not exported: {why}.")
+    for name, why in data["wrong_pages"].items():
+        parts.append(f"The lines on the page of {data['runtimes'][name]['title']} fail: {why}.")
     return "\n\n".join(parts) + "\n"
 
 
