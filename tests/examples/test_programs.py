@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +141,8 @@ def test_tiny_reads_no_later_symbol(tmp_path: Path) -> None:
     first, second = (session.run({"inputs": x})["output"] for x in (tokens, changed))
     np.testing.assert_array_equal(first[0, :8], second[0, :8])
     assert (first[0, 8:] != second[0, 8:]).any(-1).all()
+
+
+def test_the_page_of_examples_has_each_program_once() -> None:
+    listed = re.findall(r"^\| \[(\S+)\]\(\1\.sx\) \|", (EXAMPLES / "README.md").read_text(), re.M)
+    assert sorted(listed) == sorted(path.stem for path in EXAMPLES.glob("*.sx"))
