@@ -16,6 +16,7 @@ from sexpgpu.tools.importer.encoder import (
 )
 from sexpgpu.tools.importer.forms import Form, atom, call
 from sexpgpu.tools.importer.heads import head_of
+from sexpgpu.tools.importer.norms import NORM, norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -63,7 +64,11 @@ def albert(source: Source) -> Draft:
             "hidden", call("through", layers, "x", mask="mask"),
         ],
         prepare=inputs.prepare,
-        definitions=[_block(epsilon, activation), *([] if is_one else [_group(inner)])],
+        definitions=[
+            norm_function(epsilon),
+            _block(activation),
+            *([] if is_one else [_group(inner)]),
+        ],
         buffers=BUFFERS,
         notes=notes,
     )  # fmt: skip
@@ -91,15 +96,14 @@ def _knobs(configuration: Configuration) -> list[Knob]:
     ]
 
 
-def _block(epsilon: float, activation: Form) -> Form:
-    norm = call("layer-norm", "dim", epsilon=epsilon)
+def _block(activation: Form) -> Form:
     mlp = call(
         "mlp", "dim", "hidden", "dim",
         activation=None if activation == "gelu" else activation,
         transposed=True,
     )  # fmt: skip
     attention = call("self-attention", "dim", "heads", transposed=True)
-    return ["defn", "block", [], call("post-norm-block", attention, norm, mlp, norm)]
+    return ["defn", "block", [], call("post-norm-block", attention, NORM, mlp, NORM)]
 
 
 def _group(inner: int) -> Form:

@@ -16,6 +16,7 @@ from sexpgpu.tools.importer.encoder import (
 )
 from sexpgpu.tools.importer.forms import Form, call
 from sexpgpu.tools.importer.heads import head_of
+from sexpgpu.tools.importer.norms import NORM, norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -58,7 +59,7 @@ def bert(source: Source) -> Draft:
     head = head_of(source, "Bert", _HEADS, notes)
     prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
     inputs = inputs_of(configuration)
-    norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_eps", 1e-12))
+    epsilon = configuration.number("layer_norm_eps", 1e-12)
     activation = activation_of(configuration, "hidden_act", "gelu")
     draft = Draft(
         "bert",
@@ -74,7 +75,7 @@ def bert(source: Source) -> Draft:
         _GGUF.copy() if source.is_gguf else _renames(prefix),
         steps=["x", vectors(inputs), "hidden", call("through", "blocks", "x", mask="mask")],
         prepare=inputs.prepare,
-        definitions=[_block(norm, activation)],
+        definitions=[norm_function(epsilon), _block(activation)],
         buffers=BUFFERS,
         notes=notes,
     )  # fmt: skip
@@ -107,14 +108,14 @@ def _knobs(configuration: Configuration) -> list[Knob]:
     ]
 
 
-def _block(norm: Form, activation: Form) -> Form:
+def _block(activation: Form) -> Form:
     mlp = call(
         "mlp", "dim", "hidden", "dim",
         activation=None if activation == "gelu" else activation,
         transposed=True,
     )  # fmt: skip
     attention = call("self-attention", "dim", "heads", transposed=True)
-    return ["defn", "block", [], call("post-norm-block", attention, norm, mlp, norm)]
+    return ["defn", "block", [], call("post-norm-block", attention, NORM, mlp, NORM)]
 
 
 def _renames(prefix: str) -> dict[str, str]:

@@ -78,7 +78,10 @@ class Decoder:
             ["ids"],
             self._body(own_head, has_head),
             self._renames(source, prefix, own_head, has_head),
-            definitions=[self._block(source, {knob.name for knob in knobs})],
+            definitions=[
+                self._norm_function(source),
+                self._block(source, {knob.name for knob in knobs}),
+            ],
             buffers=_BUFFERS,
             biased=self.qkv_bias or self.out_bias or self.mlp_bias,
             notes=self.notes,
@@ -114,20 +117,25 @@ class Decoder:
         parts: list[Form] = [
             "tokens", table,
             "blocks", ["for", ["i", ["range", "depth"]], block],
-            "norm", self._norm(source, "dim"),
+            "norm", self._norm(),
         ]  # fmt: skip
         if own_head:
             parts += ["head", call("linear", "dim", "vocab", bias=False, transposed=True)]
         return parts
 
-    def _norm(self, source: Source, width: str) -> Form:
+    def _norm(self) -> Form:
+        return ["norm", "dim"] if self.qk_norm else ["norm"]
+
+    def _norm_function(self, source: Source) -> Form:
+        """What makes a norm, of any width where heads are normalised too."""
         epsilon = source.configuration.number("rms_norm_eps", 1e-6)
-        return call("rms-norm", width, epsilon=epsilon, offset=self.norm_offset)
+        width = "width" if self.qk_norm else "dim"
+        norm = call("rms-norm", width, epsilon=epsilon, offset=self.norm_offset)
+        return ["defn", "norm", ["width"] if self.qk_norm else [], norm]
 
     def _block(self, source: Source, knobs: Set[str]) -> Form:
         """What makes a layer; where some are local it is told whether this one is."""
-        norm = self._norm(source, "dim")
-        of_heads: Form = ["fn", ["width"], self._norm(source, "width")]
+        norm = self._norm()
         interleaved = source.is_gguf and source.configuration.word("model_type", "") == "llama"
         attention = call(
             "self-attention", "dim", "heads",
@@ -141,7 +149,7 @@ class Decoder:
             rotary_options=self._rotary_options(),
             interleaved=interleaved or None,
             window=None if self.local is None else self._by_layer("nil", atom(self.local.window)),
-            qk_norm=of_heads if self.qk_norm else None,
+            qk_norm="norm" if self.qk_norm else None,
             scale=self.scale,
             softcap=self.softcap,
             transposed=True,

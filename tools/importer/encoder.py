@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sexpgpu.tools.importer.configuration import Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
 from sexpgpu.tools.importer.heads import classes_of, shares_table
+from sexpgpu.tools.importer.norms import NORM
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -133,7 +134,8 @@ def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activat
     """What each token may be, by a head that is the table of tokens where it is tied."""
     table = draft.renames["embedding.tokens.w"]
     tied = shares_table(source, names.decoder, table, True, draft.notes)
-    norm = call("layer-norm", width, epsilon=source.configuration.number("layer_norm_eps", 1e-12))
+    epsilon = source.configuration.number("layer_norm_eps", 1e-12)
+    norm = NORM if width == "dim" else call("layer-norm", width, epsilon=epsilon)
     draft.parts += ["transform", call("linear", "dim", width, transposed=True)]
     draft.parts += ["head-norm", norm]
     draft.renames |= {"transform": names.transform, "head-norm": names.norm}

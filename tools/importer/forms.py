@@ -43,7 +43,7 @@ def flat(form: Form) -> str:
 def lay_out(form: Form, column: int = 0, closing: int = 0) -> str:
     """The form's text, to stand at a column, with so many brackets closing behind it."""
     text = flat(form)
-    if isinstance(form, str):
+    if isinstance(form, str) or not form:
         return text
     if column + len(text) + closing <= WIDTH and not _is_tall(form):
         return text
@@ -65,7 +65,7 @@ _HEADERS = {"defmodel": 3, "for": 2, "apply": 2, "def": 2, "defn": 3, "fn": 2}
 
 def _is_tall(form: Form) -> bool:
     """Whether a form is laid out over lines though it would fit on one."""
-    if isinstance(form, str):
+    if isinstance(form, str) or not form:
         return False
     return form[0] in ("defmodel", "parts", "let") or any(map(_is_tall, form[1:]))
 
@@ -107,12 +107,14 @@ def _call(form: Sequence[Form], column: int, closing: int) -> str:
     """A call over several lines: calls among its arguments stand on their own, others fill."""
     lines, current = list[str](), "(" + flat(form[0])
     pieces = list(_pieces(form[1:]))
+    calls = [p[0] for p in pieces if len(p) == 1 and not isinstance(p[0], str)]
+    has_blocks = any(len(call) > 2 for call in calls)
     for index, piece in enumerate(pieces, 1):
         after = closing + 1 if index == len(pieces) else 0
         label, value = f"{piece[0]} " if len(piece) == 2 else "", piece[-1]
         text = label + flat(value)
         start = column + (2 if lines else 0) + len(current) + 1
-        is_block = len(piece) == 1 and not isinstance(value, str) and len(value) > 2
+        is_block = has_blocks and len(piece) == 1 and not isinstance(value, str)
         if current and (is_block or start + len(text) + after > WIDTH):
             lines.append(current)
             current = ""

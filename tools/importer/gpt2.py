@@ -6,6 +6,7 @@ from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
 from sexpgpu.tools.importer.heads import head_of, shares_table
+from sexpgpu.tools.importer.norms import NORM, norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -47,8 +48,7 @@ def gpt2(source: Source) -> Draft:
         **(_GGUF if source.is_gguf else _HUGGINGFACE),
         "norm": "output_norm" if source.is_gguf else f"{prefix}ln_f",
     }
-    norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_epsilon", 1e-5))
-    parts = _parts(configuration, norm)
+    parts = _parts(configuration)
     hidden: Form = ["norm", ["through", "blocks", _vectors()]]
     body: Form = ["matmul", hidden, ["transpose", "tokens"]]
     if is_base:
@@ -66,7 +66,10 @@ def gpt2(source: Source) -> Draft:
         ["ids"],
         body,
         renames,
-        definitions=[_block(configuration, norm, source.is_gguf)],
+        definitions=[
+            norm_function(configuration.number("layer_norm_epsilon", 1e-5)),
+            _block(configuration, source.is_gguf),
+        ],
         buffers=_BUFFERS,
         notes=notes,
     )
@@ -89,18 +92,18 @@ def _knobs(configuration: Configuration) -> list[Knob]:
     ]
 
 
-def _parts(configuration: Configuration, norm: Form) -> list[Form]:
+def _parts(configuration: Configuration) -> list[Form]:
     positions = atom(configuration.whole("n_positions", 1024))
     block: Form = ["block", "i"] if _is_by_layer(configuration) else ["block"]
     return [
         "tokens", ["param", ["list", "vocab", "dim"]],
         "positions", ["param", ["list", positions, "dim"]],
         "blocks", ["for", ["i", ["range", "depth"]], block],
-        "norm", norm,
+        "norm", NORM,
     ]  # fmt: skip
 
 
-def _block(configuration: Configuration, norm: Form, transposed: bool) -> Form:
+def _block(configuration: Configuration, transposed: bool) -> Form:
     activation = activation_of(configuration, "activation_function", "gelu_new")
     configuration.take("reorder_and_upcast_attn")
     scale = _scale(configuration)
@@ -117,7 +120,7 @@ def _block(configuration: Configuration, norm: Form, transposed: bool) -> Form:
         transposed=transposed or None,
     )  # fmt: skip
     names = ["i"] if _is_by_layer(configuration) else []
-    return ["defn", "block", names, call("pre-norm-block", norm, attention, norm, mlp)]
+    return ["defn", "block", names, call("pre-norm-block", NORM, attention, NORM, mlp)]
 
 
 def _is_by_layer(configuration: Configuration) -> bool:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sexpgpu.export.storage.gguf_source import GgufSource
 from sexpgpu.export.storage.sources import open_source
 from sexpgpu.export.storage.weight_source import WeightSource
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.schemas.tensor_file import PIECE
 from sexpgpu.tools.importer.configuration import Configuration
 from sexpgpu.tools.importer.gguf_configuration import configuration_of
 
@@ -59,7 +62,9 @@ class Source:
         """Whether the first of two tensors of the file holds the same values as the second."""
         if self.weights.describe(key) != self.weights.describe(other):
             return False
-        same = self.weights.stored(key).tobytes() == self.weights.stored(other).tobytes()
+        a, b = (self.weights.stored(name).reshape(-1).view(np.uint8) for name in (key, other))
+        starts = range(0, len(a), PIECE)
+        same = all(np.array_equal(a[i : i + PIECE], b[i : i + PIECE]) for i in starts)
         self.twins |= {key} if same else set()
         return same
 

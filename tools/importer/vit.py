@@ -6,6 +6,7 @@ from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
 from sexpgpu.tools.importer.heads import classes_of, head_of
+from sexpgpu.tools.importer.norms import NORM, norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -18,7 +19,6 @@ def vit(source: Source) -> Draft:
     notes: list[str] = []
     head = head_of(source, "ViT", _HEADS, notes)
     prefix = source.prefix(("vit.", ""), "embeddings.cls_token")
-    norm = call("layer-norm", "dim", epsilon=configuration.number("layer_norm_eps", 1e-12))
     knobs, places = _knobs(configuration)
     draft = Draft(
         "vit",
@@ -30,7 +30,7 @@ def vit(source: Source) -> Draft:
             "class", ["param", ["list", "1", "1", "dim"]],
             "positions", ["param", ["list", "1", atom(places + 1), "dim"]],
             "blocks", ["for", ["i", ["range", "depth"]], ["block"]],
-            "norm", norm,
+            "norm", NORM,
         ],
         ["image"],
         "hidden",
@@ -39,7 +39,10 @@ def vit(source: Source) -> Draft:
             "x", ["+", ["prepend", "class", ["patches", "image"]], "positions"],
             "hidden", ["norm", ["through", "blocks", "x"]],
         ],
-        definitions=[_block(configuration, norm)],
+        definitions=[
+            norm_function(configuration.number("layer_norm_eps", 1e-12)),
+            _block(configuration),
+        ],
         notes=notes,
     )  # fmt: skip
     if head == "ForImageClassification":
@@ -87,7 +90,7 @@ def _knobs(configuration: Configuration) -> tuple[list[Knob], int]:
     return knobs, (size // patch) ** 2
 
 
-def _block(configuration: Configuration, norm: Form) -> Form:
+def _block(configuration: Configuration) -> Form:
     activation = activation_of(configuration, "hidden_act", "gelu")
     bias = configuration.flag("qkv_bias", True)
     attention = call(
@@ -101,7 +104,7 @@ def _block(configuration: Configuration, norm: Form) -> Form:
         activation=None if activation == "gelu" else activation,
         transposed=True,
     )  # fmt: skip
-    return ["defn", "block", [], call("pre-norm-block", norm, attention, norm, mlp)]
+    return ["defn", "block", [], call("pre-norm-block", NORM, attention, NORM, mlp)]
 
 
 def _renames(prefix: str) -> dict[str, str]:

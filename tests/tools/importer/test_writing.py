@@ -60,19 +60,20 @@ QWEN3 = """\
 
 (def record (fields :tokens (list i32 window)))
 
+(defn norm (width) (rms-norm width :epsilon 1e-6))
+
 (defn block (local)
   (pre-norm-block
-    (rms-norm dim :epsilon 1e-6)
+    (norm dim)
     (self-attention dim heads :kv-heads kv-heads :head-dim head-dim :causal true :bias false
-      :rotary true :base 10000.0 :window (if local 4 nil)
-      :qk-norm (fn (width) (rms-norm width :epsilon 1e-6)) :transposed true)
-    (rms-norm dim :epsilon 1e-6)
+      :rotary true :base 10000.0 :window (if local 4 nil) :qk-norm norm :transposed true)
+    (norm dim)
     (swiglu dim hidden :transposed true)))
 
 (defmodel qwen3 ()
   (parts tokens (param (list vocab dim))
          blocks (for (i (range depth)) (block (<= 1 i)))
-         norm   (rms-norm dim :epsilon 1e-6))
+         norm   (norm dim))
   (apply (ids) (matmul (norm (through blocks (take tokens ids))) (transpose tokens))))
 
 (def model
