@@ -17,7 +17,14 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 WINDOW = 20
-KNOBS = {"vocab": 97, "dim": 96, "depth": 3, "heads": 4, "kv-heads": 2, "hidden": 120}
+KNOBS: dict[str, Any] = {
+    "vocab": 97,
+    "dim": 96,
+    "depth": 3,
+    "heads": 4,
+    "kv-heads": 2,
+    "hidden": 120,
+}
 NAMES = {
     "tokens": "model.embed_tokens.weight",
     "norm": "model.norm",
@@ -41,7 +48,7 @@ NAMES = {
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Recognised:
     """Queries and keys whose scores are cut by the soft cap, and logits that are cut by theirs."""
-    sizes = {"window": WINDOW, "sight": 5, "head-dim": 32, "scale-of": 20}
+    sizes: dict[str, Any] = {"window": WINDOW, "sight": 5, "head-dim": 32, "scale-of": 20}
     example = Recognised("gemma", tmp_path_factory.mktemp("gemma"), **KNOBS, **sizes)
     example.sharpen(6.0, "attention.q.w", "attention.k.w")
     example.sharpen(20.0, "tokens")

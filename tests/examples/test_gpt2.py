@@ -38,7 +38,13 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Recognised:
-    knobs = {"window": WINDOW, "dim": DIM, "heads": HEADS, "depth": DEPTH, "vocab": VOCAB}
+    knobs: dict[str, Any] = {
+        "window": WINDOW,
+        "dim": DIM,
+        "heads": HEADS,
+        "depth": DEPTH,
+        "vocab": VOCAB,
+    }
     example = Recognised("gpt2", tmp_path_factory.mktemp("gpt2"), **knobs)
     example.sharpen(8.0, "attention.q.w", "attention.k.w")
     return example

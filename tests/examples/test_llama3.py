@@ -17,7 +17,14 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 WINDOW = 20
-KNOBS = {"vocab": 97, "dim": 96, "depth": 2, "heads": 6, "kv-heads": 2, "hidden": 120}
+KNOBS: dict[str, Any] = {
+    "vocab": 97,
+    "dim": 96,
+    "depth": 2,
+    "heads": 6,
+    "kv-heads": 2,
+    "hidden": 120,
+}
 NAMES = {
     "tokens": "model.embed_tokens.weight",
     "head": "lm_head.weight",

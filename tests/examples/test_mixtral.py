@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 WINDOW, EXPERTS, HIDDEN = 20, 6, 56
-KNOBS = {"vocab": 97, "dim": 96, "depth": 2, "heads": 6, "kv-heads": 2}
+KNOBS: dict[str, Any] = {"vocab": 97, "dim": 96, "depth": 2, "heads": 6, "kv-heads": 2}
 NAMES = {
     "tokens": "model.embed_tokens.weight",
     "head": "lm_head.weight",
@@ -39,7 +39,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Recognised:
-    sizes = {"window": WINDOW, "experts": EXPERTS, "hidden": HIDDEN}
+    sizes: dict[str, Any] = {"window": WINDOW, "experts": EXPERTS, "hidden": HIDDEN}
     example = Recognised("mixtral", tmp_path_factory.mktemp("mixtral"), **KNOBS, **sizes)
     example.sharpen(3.0, "attention.q.w", "attention.k.w", "router.w")
     return example

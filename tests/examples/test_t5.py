@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 WINDOW = 44
-KNOBS = {"vocab": 97, "dim": 48, "depth": 3, "heads": 5, "hidden": 72}
+KNOBS: dict[str, Any] = {"vocab": 97, "dim": 48, "depth": 3, "heads": 5, "hidden": 72}
 NAMES = {
     "tokens": "shared",
     "distances.w": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",

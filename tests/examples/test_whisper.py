@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers")
 whisper = pytest.importorskip("transformers.models.whisper.modeling_whisper")
 
 FRAMES = 46
-KNOBS = {"mels": 10, "dim": 48, "depth": 3, "heads": 4}
+KNOBS: dict[str, Any] = {"mels": 10, "dim": 48, "depth": 3, "heads": 4}
 NAMES = {
     "first": "conv1",
     "second": "conv2",

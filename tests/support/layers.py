@@ -30,7 +30,7 @@ class Layer:
         for path, array in weights.items():
             drawn = generator.standard_normal(array.shape).astype(array.dtype)
             # A variance is positive.
-            self.weights[path.removeprefix("m.")] = abs(drawn) if "variance" in path else drawn
+            self.weights[path.removeprefix("m.")] = np.abs(drawn) if "variance" in path else drawn
         feeds: dict[str, Array] = {}
         for value in graph.inputs:
             shape = concrete(value.type.shape, BATCH)
