@@ -64,10 +64,23 @@ def import_model(path: Path, target: Path, *, force: bool = False) -> Imported:
         source.weights.path,
         len(parameters),
         sum(parameter.elements for parameter in parameters.values()),
-        draft.notes,
+        [*draft.notes, *_beside(source)],
         source.configuration.unread(HARMLESS),
         _unused(source, draft, parameters),
     )
+
+
+#: Files beside the weights that change what a model gives to those who load it as a whole.
+_BESIDE = {
+    "adapter_config.json": "there is an adapter beside the weights, and it is not applied",
+    "modules.json": "sentence-transformers makes a text's vector of what the model gives, as "
+    "modules.json says; the program ends before that",
+}
+
+
+def _beside(source: Source) -> list[str]:
+    folder = source.weights.path.parent
+    return [note for name, note in _BESIDE.items() if (folder / name).is_file()]
 
 
 def check_target(target: Path, *, force: bool) -> None:

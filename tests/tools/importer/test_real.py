@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sexpgpu.export.onnx.session import Session
 from sexpgpu.export.subject import from_program
 from sexpgpu.tools.fetch_models import fetch_model
 from sexpgpu.tools.importer.writing import Imported, import_model
+from support.commands import runner
 from support.real import EXAMPLES, relative_difference
 
 torch = pytest.importorskip("torch")
@@ -57,6 +59,25 @@ def test_minilm(tmp_path: Path) -> None:
     hidden = expected.last_hidden_state.numpy()
     assert relative_difference(found["hidden"][seen], hidden[seen]) < 1e-5
     assert relative_difference(found["pooled"], expected.pooler_output.numpy()) < 1e-5
+
+
+def test_the_page_shows_what_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of docs/importing.md, what they print, and the program."""
+    page = (EXAMPLES.parent / "docs" / "importing.md").read_text()
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    folder = fetch_model("minilm")["config.json"].parent
+    monkeypatch.chdir(tmp_path)
+    Path("minilm").symlink_to(folder)
+    run = runner(capsys)
+    first, second = blocks["sh"].splitlines()
+    status, out, err = run(*first.split()[1:])
+    assert (status, out, err) == (0, blocks["text"], "")
+    assert Path("minilm.sx").read_text() == blocks["lisp"]
+    status, out, _ = run(*second.split()[1:], "--no-verify")
+    assert status == 0
+    assert "inputs.0 [1, 64] i32" in out
 
 
 def test_rxnmapper(tmp_path: Path) -> None:

@@ -213,6 +213,15 @@ def test_keys_and_tensors_that_are_not_known_are_named(tmp_path: Path) -> None:
     case.check_language_model()
 
 
+def test_files_that_others_would_heed_are_named(tmp_path: Path) -> None:
+    case = llama(tmp_path)
+    (tmp_path / "model" / "modules.json").write_text("[]")
+    (tmp_path / "model" / "adapter_config.json").write_text("{}")
+    adapter, modules = case.again().notes
+    assert adapter == "there is an adapter beside the weights, and it is not applied"
+    assert modules.startswith("sentence-transformers makes a text's vector")
+
+
 def test_settings_of_before_are_read(tmp_path: Path) -> None:
     """transformers 4 had the base of the rope beside its scaling."""
     case = llama(tmp_path, rope_parameters={
