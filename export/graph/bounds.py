@@ -50,7 +50,7 @@ def index_bounds(graph: Graph) -> dict[str, int]:
             length = node.inputs[0].type.shape[attributes["axis"]]
             if not isinstance(length, Batch):
                 limit(node.inputs[1], length)
-        elif name in ("gather-nd", "scatter-add"):
+        elif name == "gather-nd" or name.startswith("scatter-"):
             shape = node.inputs[0].type.shape
             first = attributes["batch-dims"]
             depth = node.inputs[1].type.shape[-1]

@@ -1,8 +1,11 @@
-"""The operation that adds to a tensor at places that indices name."""
+"""Operations that change a tensor at places that indices name."""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,17 +27,11 @@ from sexpgpu.export.operations.rules import fail_batch, fail_shape, known
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
 
 
-@operation
-class ScatterAdd(ByCoordinates):
-    """`x` with the updates added at the places that the indices name by their coordinates.
+class Scatter(ByCoordinates):
+    """Updates for the places that indices name by their coordinates."""
 
-    The inverse of `gather-nd`: updates have the shape of what it gathers, and those for one place
-    are all added, in order. bf16 is added in f32 and rounded once; integers wrap around.
-
-    ONNX: ScatterElements with `reduction` add, over the places counted in row-major order.
-    """
-
-    name = "scatter-add"
+    #: What ONNX calls it.
+    reduction: ClassVar[str]
     signature = signature(
         Operand("x", NUMBERS),
         Operand("indices", INTEGERS, group="I"),
@@ -48,18 +45,21 @@ class ScatterAdd(ByCoordinates):
         "Coordinates do not run along the batch.",
         "Coordinates are in the range of their axis.",
     )
-    example = (
-        "(scatter-add (tensor (list 1 2 3)) (tensor (list (list 0) (list -1) (list 0)))"
-        " (tensor (list 10 20 30)))",
-        "[41 2 23]",
-    )
+
+    @abstractmethod
+    def update(self, x: Array, places: Any, updates: Array) -> None:
+        """Changes x, in NumPy; a place may be named several times."""
+
+    def write(self, onnx: Lowering, x: OnnxValue, index: str, updates: str) -> str:
+        """The ONNX form, of three tensors of the rank 3, along their second axis."""
+        return onnx.add("ScatterElements", x.name, index, updates, axis=1, reduction=self.reduction)
 
     def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x, indices, updates = inputs
         shape = self.places(x, indices, attributes).shape
         if updates.shape != shape:
             fail_shape(
-                "the updates of `scatter-add` have another shape than what is updated",
+                f"the updates of `{self.name}` have another shape than what is updated",
                 came=format_shape(updates.shape),
                 expected=format_shape(shape),
             )
@@ -72,7 +72,7 @@ class ScatterAdd(ByCoordinates):
         x, indices, updates = inputs
         wide = np.dtype(np.float32) if DType.of(x) is DType.BF16 else x.dtype
         result = x.astype(wide)
-        np.add.at(result, self.select(x, indices, attributes), updates.astype(wide))
+        self.update(result, self.select(x, indices, attributes), updates.astype(wide))
         return [result.astype(x.dtype)]
 
     def lower(
@@ -91,15 +91,13 @@ class ScatterAdd(ByCoordinates):
             index = onnx.add("Tile", index, onnx.ints([1, 1, part])) if part != 1 else index
         else:
             index = onnx.add("Expand", index, onnx.shape([shared, places, part]))
-        added = onnx.add(
-            "ScatterElements",
-            onnx.reshape(x.name, [shared, count, part]),
+        made = self.write(
+            onnx,
+            OnnxValue(onnx.reshape(x.name, [shared, count, part]), x.type),
             index,
             onnx.reshape(updates.name, [shared, places, part]),
-            axis=1,
-            reduction="add",
         )
-        return [onnx.reshape(added, x.shape)]
+        return [onnx.reshape(made, x.shape)]
 
     def _counts(
         self, x: TensorType, indices: TensorType, attributes: Attributes
@@ -107,10 +105,10 @@ class ScatterAdd(ByCoordinates):
         """How many batches there are, indices in each, places, and elements at a place."""
         axes = self.indexed(x, indices, attributes)
         return (
-            _product(x.shape[: axes.start]),
-            _product(indices.shape[axes.start : -1]),
-            _product([x.shape[axis] for axis in axes]),
-            _product(x.shape[axes.stop :]),
+            _product(self.name, x.shape[: axes.start]),
+            _product(self.name, indices.shape[axes.start : -1]),
+            _product(self.name, [x.shape[axis] for axis in axes]),
+            _product(self.name, x.shape[axes.stop :]),
         )
 
     def _row_major(
@@ -160,10 +158,117 @@ class ScatterAdd(ByCoordinates):
         return super().restrict(rows, attributes)
 
 
-def _product(dimensions: Sequence[Dimension]) -> Dimension:
+@operation
+class ScatterAdd(Scatter):
+    """`x` with the updates added at the places that the indices name by their coordinates.
+
+    The inverse of `gather-nd`: updates have the shape of what it gathers, and those for one place
+    are all added, in order. bf16 is added in f32 and rounded once; integers wrap around.
+
+    ONNX: ScatterElements with `reduction` add, over the places counted in row-major order.
+    """
+
+    name = "scatter-add"
+    reduction = "add"
+    example = (
+        "(scatter-add (tensor (list 1 2 3)) (tensor (list (list 0) (list -1) (list 0)))"
+        " (tensor (list 10 20 30)))",
+        "[41 2 23]",
+    )
+
+    def update(self, x: Array, places: Any, updates: Array) -> None:
+        np.add.at(x, places, updates)
+
+
+class ScatterExtreme(Scatter):
+    """Writes the largest or the smallest, and NaN where there is one."""
+
+    function: ClassVar[np.ufunc]
+
+    def update(self, x: Array, places: Any, updates: Array) -> None:
+        self.function.at(x, places, updates)
+
+    def write(self, onnx: Lowering, x: OnnxValue, index: str, updates: str) -> str:
+        made = super().write(onnx, x, index, updates)
+        if not x.dtype.is_float:
+            return made
+        # Runtimes lose NaN: how many there are for each place is counted besides.
+        marks = [onnx.cast(onnx.add("IsNaN", name), DType.F32) for name in (x.name, updates)]
+        marked = onnx.add("ScatterElements", marks[0], index, marks[1], axis=1, reduction="add")
+        none = onnx.add("Greater", marked, onnx.scalar(0, DType.F32))
+        return onnx.add("Where", none, onnx.scalar(math.nan, x.dtype), made)
+
+
+@operation
+class ScatterMax(ScatterExtreme):
+    """`x`, or the largest of the updates for a place where that is larger; NaN where one is.
+
+    Indices and updates are those of `scatter-add`.
+
+    ONNX: ScatterElements with `reduction` max, and Where, since runtimes lose NaN.
+    """
+
+    name = "scatter-max"
+    reduction = "max"
+    function = np.maximum
+    example = (
+        "(scatter-max (tensor (list 1 2 3)) (tensor (list (list 0) (list 1) (list 0)))"
+        " (tensor (list 10 0 30)))",
+        "[30 2 3]",
+    )
+
+
+@operation
+class ScatterMin(ScatterExtreme):
+    """`x`, or the smallest of the updates for a place where that is smaller; NaN where one is.
+
+    Indices and updates are those of `scatter-add`.
+
+    ONNX: ScatterElements with `reduction` min, and Where, since runtimes lose NaN.
+    """
+
+    name = "scatter-min"
+    reduction = "min"
+    function = np.minimum
+    example = (
+        "(scatter-min (tensor (list 1 2 3)) (tensor (list (list 0) (list 1) (list 0)))"
+        " (tensor (list 10 0 -30)))",
+        "[-30 0 3]",
+    )
+
+
+@operation
+class ScatterSet(Scatter):
+    """`x` with the updates in place of what stands there; the last of several for one place.
+
+    Indices and updates are those of `scatter-add`.
+
+    ONNX: ScatterElements, which leaves open which of several for one place stays; with ONNX Runtime
+    it is the last.
+    """
+
+    name = "scatter-set"
+    reduction = "none"
+    signature = signature(
+        Operand("x"),
+        Operand("indices", INTEGERS, group="I"),
+        Operand("updates"),
+        Attribute("batch-dims", Kind.INTEGER, 0),
+    )
+    example = (
+        "(scatter-set (tensor (list 1 2 3)) (tensor (list (list 0) (list -1)))"
+        " (tensor (list 10 20)))",
+        "[10 2 20]",
+    )
+
+    def update(self, x: Array, places: Any, updates: Array) -> None:
+        x[places] = updates
+
+
+def _product(name: str, dimensions: Sequence[Dimension]) -> Dimension:
     product: Dimension | None = 1
     for dimension in dimensions:
         product = None if product is None else multiply(product, dimension)
     if product is None:
-        fail_batch("`scatter-add` cannot join two axes of the batch", came=format_shape(dimensions))
+        fail_batch(f"`{name}` cannot join two axes of the batch", came=format_shape(dimensions))
     return product

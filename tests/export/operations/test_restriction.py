@@ -43,6 +43,7 @@ MOVES: list[tuple[str, list[Array], list[int | None], dict[str, Any]]] = [
     ("take-along", [X, np.abs(PLACES[..., 0])], [0, 0], {}),
     ("gather-nd", [X, PLACES], [0, 0], {"batch-dims": 2}),
     ("scatter-add", [X, PLACES, Y[:, :, :2].copy()], [0, 0, 0], {"batch-dims": 2}),
+    ("scatter-max", [X, PLACES, Y[:, :, :2].copy()], [0, 0, 0], {"batch-dims": 2}),
     ("one-hot", [TOKENS], [0], {"depth": 4}),
     ("sum", [X], [0], {"axis": (-1,)}),
     ("max", [X], [0], {"axis": (2,), "keep": True}),

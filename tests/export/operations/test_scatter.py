@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -23,12 +24,22 @@ NUMBERS = st.sampled_from([DType.F32, DType.F64, DType.BF16, DType.I32, DType.I6
 INDEX_DTYPES = st.sampled_from([DType.I32, DType.I64])
 
 
-def scattered(x: Array, indices: Array, updates: Array, shared: int) -> Array:
+#: What becomes of what stands at a place, and an update for it.
+KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "scatter-add": lambda old, new: old + new,
+    "scatter-max": lambda old, new: np.maximum(old, new),
+    "scatter-min": lambda old, new: np.minimum(old, new),
+    "scatter-set": lambda old, new: new,
+}
+
+
+def scattered(name: str, x: Array, indices: Array, updates: Array, shared: int) -> Array:
     """One update after another."""
     wide = np.float32 if x.dtype == ml_dtypes.bfloat16 else x.dtype
     result = x.astype(wide)
     for place in np.ndindex(indices.shape[:-1]):
-        result[(*place[:shared], *indices[place])] += updates[place].astype(wide)
+        at = (*place[:shared], *indices[place])
+        result[at] = KINDS[name](result[at], updates[place].astype(wide))
     return result.astype(x.dtype)
 
 
@@ -41,8 +52,9 @@ def scatters(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return x, (*x[:shared], *draw(shapes(0, 2)), count), shared
 
 
-@given(scatters(), NUMBERS, INDEX_DTYPES, OPSETS, SEEDS, st.booleans())
-def test_scatter_add_against_onnx(
+@given(st.sampled_from([*KINDS]), scatters(), NUMBERS, INDEX_DTYPES, OPSETS, SEEDS, st.booleans())
+def test_scatter_against_onnx(
+    name: str,
     case: tuple[tuple[int, ...], tuple[int, ...], int],
     dtype: DType,
     index_dtype: DType,
@@ -52,12 +64,14 @@ def test_scatter_add_against_onnx(
 ) -> None:
     shape, index_shape, shared = case
     count = index_shape[-1]
+    # The order in which infinities are added matters.
+    special = dtype.is_integer or name != "scatter-add"
     generator = np.random.default_rng(seed)
     sizes = np.array(shape[shared : shared + count])
     indices = generator.integers(-sizes, sizes, index_shape).astype(index_dtype.numpy)
-    x = random_array(seed, dtype, shape, special=dtype.is_integer)
+    x = random_array(seed, dtype, shape, special=special)
     updates = random_array(
-        seed + 1, dtype, (*index_shape[:-1], *shape[shared + count :]), special=dtype.is_integer
+        seed + 1, dtype, (*index_shape[:-1], *shape[shared + count :]), special=special
     )
     # The batch is shared, or an axis of what stands at a place.
     batches: list[int | None] = []
@@ -67,14 +81,36 @@ def test_scatter_add_against_onnx(
         batches = [len(shape) - 1, None, updates.ndim - 1]
     attributes = {"batch-dims": shared}
     inputs = [x, indices, updates]
-    (result,) = check("scatter-add", inputs, batches, opset=opset, **attributes)
+    (result,) = check(name, inputs, batches, opset=opset, **attributes)
     with np.errstate(over="ignore"):
-        want = scattered(x, indices, updates, shared)
+        want = scattered(name, x, indices, updates, shared)
     np.testing.assert_array_equal(result.astype(np.float64), want.astype(np.float64))
     # Any coordinate may then stand in for another.
     narrow = (indices % sizes.min()).astype(index_dtype.numpy)
-    claims = check_axis_rule("scatter-add", [x, narrow, updates], **attributes)
+    claims = check_axis_rule(name, [x, narrow, updates], **attributes)
     assert claims == len(shape) + shared + (len(shape) - count)
+
+
+def test_the_last_of_several_is_set() -> None:
+    indices = np.random.default_rng(0).integers(0, 3, (10_000, 1))
+    (result,) = check("scatter-set", [np.zeros(3), indices, np.arange(10_000.0)])
+    assert result.tolist() == [np.flatnonzero(indices == place)[-1] for place in range(3)]
+
+
+@pytest.mark.parametrize("name", ["scatter-max", "scatter-min"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_nan_among_several_is_kept(name: str, dtype: type) -> None:
+    x = np.array([0, np.nan, 0, 5, -5], dtype)
+    indices = np.array([[0], [0], [0], [1], [2], [3], [4]])
+    updates = np.array([1, np.nan, 2, 1, np.inf, -np.inf, 0], dtype)
+    (result,) = check(name, [x, indices, updates])
+    assert np.isnan(result).tolist() == [True, True, False, False, False]
+
+
+def test_booleans_are_set() -> None:
+    x, places = np.array([True, False, True]), np.array([[1], [-1]])
+    assert check("scatter-set", [x, places, ~x[:2]])[0].tolist() == [True, False, True]
+    error_of("E-DTYPE-002", "scatter-max", [x, places, x[:2]])
 
 
 def test_scatter_add_adds_every_duplicate() -> None:
@@ -85,11 +121,12 @@ def test_scatter_add_adds_every_duplicate() -> None:
     assert result.tolist() == np.bincount(indices[:, 0]).tolist()
 
 
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("index", [[3], [-4], [0, 3], [2, 0], [-3, 0], [0, -4]])
-def test_scatter_add_stops_out_of_range(index: list[int]) -> None:
+def test_scatter_stops_out_of_range(index: list[int], name: str) -> None:
     x = np.ones((2, 3) if len(index) == 2 else 3, np.float32)  # scatter-add 5
     inputs = [x, np.array([index]), np.ones(1, np.float32)]
-    graph, node = single("scatter-add", inputs)
+    graph, node = single(name, inputs)
     with pytest.raises(SexpgpuError) as caught:
         evaluate_node(node, inputs, 1)
     assert caught.value.code == "E-VALUE-001"
@@ -98,17 +135,18 @@ def test_scatter_add_stops_out_of_range(index: list[int]) -> None:
         run_onnx(model, {f"x{i}": array for i, array in enumerate(inputs)})
 
 
-def test_scatter_add_refuses() -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_scatter_refuses(name: str) -> None:
     x, places = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.int64)
     updates = np.zeros((2, 3), np.float32)
     for shared in (-1, 2):  # scatter-add 1
-        error_of("E-VALUE-001", "scatter-add", [x, places, updates], **{"batch-dims": shared})
+        error_of("E-VALUE-001", name, [x, places, updates], **{"batch-dims": shared})
     wide = np.zeros((2, 3), np.int64)
-    error_of("E-SHAPE-001", "scatter-add", [x, wide, updates])  # scatter-add 2
-    error_of("E-SHAPE-001", "scatter-add", [x, places, updates[:1]])  # scatter-add 3
-    error_of("E-DTYPE-001", "scatter-add", [x, places, updates.astype(np.float64)])
+    error_of("E-SHAPE-001", name, [x, wide, updates])  # scatter-add 2
+    error_of("E-SHAPE-001", name, [x, places, updates[:1]])  # scatter-add 3
+    error_of("E-DTYPE-001", name, [x, places, updates.astype(np.float64)])
     with pytest.raises(SexpgpuError) as caught:  # scatter-add 4
-        single("scatter-add", [x, places, updates], [0])
+        single(name, [x, places, updates], [0])
     assert caught.value.code == "E-SHAPE-002"
 
 

@@ -9,6 +9,8 @@ from support.samples import B, Sample, call, edges, numbers, ties, whole
 
 I32, I64 = DType.I32, DType.I64
 
+SCATTERS = ("scatter-add", "scatter-max", "scatter-min", "scatter-set")
+
 
 def samples() -> Iterator[Sample]:
     yield from _gathers()
@@ -35,24 +37,26 @@ def _gathers() -> Iterator[Sample]:
         yield call("take-along", numbers(4, B, 3), whole(-4, 4, 7, B, 3, dtype=dtype), axis=0)
         yield call("gather-nd", numbers(4, 3, 2), whole(-3, 3, B, 5, 2, dtype=dtype))
         yield call("gather-nd", numbers(B, 4, 3), whole(-3, 3, B, 5, 1, dtype=dtype), batch_dims=1)
-        yield call(
-            "scatter-add",
-            numbers(B, 5, 3),
-            whole(-3, 3, B, 5, 4, 1, dtype=dtype),
-            numbers(B, 5, 4),
-            batch_dims=2,
-        )
-        yield call(
-            "scatter-add",
-            numbers(B, 4, 3),
-            whole(-3, 3, B, 6, 2, dtype=dtype),
-            numbers(B, 6),
-            batch_dims=1,
-        )
+        for name in SCATTERS:
+            yield call(
+                name,
+                numbers(B, 5, 3),
+                whole(-3, 3, B, 5, 4, 1, dtype=dtype),
+                numbers(B, 5, 4),
+                batch_dims=2,
+            )
+            yield call(
+                name,
+                numbers(B, 4, 3),
+                whole(-3, 3, B, 6, 2, dtype=dtype),
+                numbers(B, 6),
+                batch_dims=1,
+            )
     yield call("take", numbers(B, 4), whole(0, 4), axis=1)
     yield call("take", numbers(4, Batch(2)), whole(-4, 4, 2, 2), axis=-2)
     yield call("gather-nd", numbers(B, 4, 3), whole(0, 3, B, 4, 2, 1), batch_dims=2)
-    yield call("scatter-add", numbers(4, 3), whole(-4, 4, 5, 1), numbers(5, 3))
+    for name in SCATTERS:
+        yield call(name, numbers(4, 3), whole(-4, 4, 5, 1), numbers(5, 3))
 
 
 def _order() -> Iterator[Sample]:

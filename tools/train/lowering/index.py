@@ -53,12 +53,55 @@ def scatter_add(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Ar
     shared = at.attributes["batch-dims"]
     if x.size == 0 or updates.size == 0:
         return [x]
-    sizes = np.asarray(x.shape[shared : shared + indices.shape[-1]])
-    outside = ((indices < -sizes) | (indices >= sizes)).any(axis=-1)
-    outside = outside.reshape(outside.shape + (1,) * (updates.ndim - outside.ndim))
     bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0
+    outside = _outside(x, indices, updates, shared)
     updates = jnp.where(outside, jnp.asarray(bad, x.dtype), updates)
     return [x.at[_places(indices, shared)].add(updates, mode="clip")]
+
+
+@rule("scatter-max", "scatter-min", "scatter-set")
+def scatter_one(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    """One of the updates for a place, or what stands there, which has the gradient."""
+    x, indices, updates = map(jnp.asarray, inputs)
+    shared, kind = at.attributes["batch-dims"], at.operation.name.removeprefix("scatter-")
+    if x.size == 0 or updates.size == 0:
+        return [x]
+    outside = _outside(x, indices, updates, shared)
+    places = _places(indices, shared)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        updates = jnp.where(outside, jnp.asarray(jnp.nan, x.dtype), updates)
+        chosen = jnp.ones(updates.shape, bool)
+    else:
+        # Whole numbers stay as they are.
+        updates = jnp.where(outside, x.at[places].get(mode="clip"), updates)
+        chosen = jnp.broadcast_to(~outside, updates.shape)
+    if kind != "set":
+        held = jax.lax.stop_gradient(x).at[places]
+        given = jax.lax.stop_gradient(updates)
+        most = (held.max if kind == "max" else held.min)(given, mode="clip")
+        best = most.at[places].get(mode="clip")
+        chosen &= (given == best) | ((given != given) & (best != best))
+    # Each update's number, for each element of a place: that of the last one chosen stays.
+    count = int(np.prod(indices.shape[shared:-1]))
+    numbers = jnp.arange(count).reshape(indices.shape[shared:-1])
+    numbers = numbers.reshape(numbers.shape + (1,) * (updates.ndim - indices.ndim + 1))
+    numbers = jnp.where(chosen, numbers, -1)
+    last = jnp.full(x.shape, -1).at[places].max(numbers, mode="clip")
+    # All axes that name updates as one, and so those that name places.
+    whole = x.shape[:shared]
+    part = x.shape[shared + indices.shape[-1] :]
+    flat = last.reshape((*whole, -1, *part))
+    found = jnp.take_along_axis(
+        updates.reshape((*whole, count, *part)), jnp.maximum(flat, 0), axis=shared
+    )
+    return [jnp.where(last >= 0, found.reshape(x.shape), x)]
+
+
+def _outside(x: jax.Array, indices: jax.Array, updates: jax.Array, shared: int) -> jax.Array:
+    """Which updates are for no place, as an array that broadcasts to them."""
+    sizes = np.asarray(x.shape[shared : shared + indices.shape[-1]])
+    outside = ((indices < -sizes) | (indices >= sizes)).any(axis=-1)
+    return outside.reshape(outside.shape + (1,) * (updates.ndim - outside.ndim))
 
 
 def _places(indices: jax.Array, shared: int) -> tuple[jax.Array | np.ndarray, ...]:

@@ -37,8 +37,10 @@ def test_the_first_and_the_last_from_both_ends(dtype: DType, index: Any) -> None
     check("take", x, ends[0])
     check("take-along", x, np.stack([ends] * 3, 1), axis=0)
     check("gather-nd", x, ends[:, None])
+    check("scatter-set", x, ends[:, None], x[::-1])
     if dtype is not DType.BOOL:
-        check("scatter-add", x, ends[:, None], x[::-1])
+        for name in ("scatter-add", "scatter-max", "scatter-min"):
+            check(name, x, ends[:, None], x[::-1])
 
 
 def test_nothing_is_asked() -> None:
@@ -53,9 +55,10 @@ def test_nothing_is_asked() -> None:
     check("gather-nd", x, np.zeros((0, 2), np.int32))
     check("gather-nd", x[:, :0], np.array([[1], [-4]]))
     check("gather-nd", x[:0], np.zeros((0, 1), np.int32))
-    check("scatter-add", x, np.zeros((0, 1), np.int32), x[:0])
-    check("scatter-add", x[:, :0], np.array([[1], [-4]]), x[:2, :0])
-    check("scatter-add", x[:0], np.zeros((0, 1), np.int32), x[:0])
+    for name in ("scatter-add", "scatter-max", "scatter-min", "scatter-set"):
+        check(name, x, np.zeros((0, 1), np.int32), x[:0])
+        check(name, x[:, :0], np.array([[1], [-4]]), x[:2, :0])
+        check(name, x[:0], np.zeros((0, 1), np.int32), x[:0])
 
 
 @pytest.mark.parametrize("index", INTEGERS)
@@ -82,6 +85,9 @@ def test_out_of_range_nan_is_added_nearby() -> None:
     np.testing.assert_array_equal(found, [0, 5, NAN])
     found = in_jax("scatter-add", x, indices - 5, np.array([1.0, 2.0, 4.0]))
     np.testing.assert_array_equal(found, [NAN, 2, 0])
+    for name in ("scatter-max", "scatter-set"):
+        found = in_jax(name, x, indices, np.array([1.0, 2.0, 4.0]))
+        np.testing.assert_array_equal(found, [0, 4, NAN])
 
 
 def test_out_of_range_whole_numbers_stay() -> None:
@@ -89,6 +95,9 @@ def test_out_of_range_whole_numbers_stay() -> None:
     np.testing.assert_array_equal(in_jax("take", x, np.array([0, 3])), [1, np.iinfo(np.int64).min])
     found = in_jax("scatter-add", x, np.array([[3], [0], [-4]]), np.array([5, 6, 7]))
     np.testing.assert_array_equal(found, [7, 2, 3])
+    for name, first in (("scatter-max", 6), ("scatter-min", 1), ("scatter-set", 6)):
+        found = in_jax(name, x, np.array([[3], [0], [-4]]), np.array([50, 6, -7]))
+        np.testing.assert_array_equal(found, [first, 2, 3])
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -118,6 +127,18 @@ def test_what_is_added_has_the_gradient_of_where_it_went() -> None:
     x, updates = gradients("scatter-add", [asked * 0, np.array([[2], [0], [-1]]), asked], [asked])
     np.testing.assert_array_equal(x, asked)
     np.testing.assert_array_equal(updates, [3, 1, 3])
+
+
+def test_what_is_chosen_has_the_gradient_of_where_it_went() -> None:
+    """The last of those that tie; what stood there where none is chosen."""
+    asked, x = np.array([1.0, 2.0, 3.0]), np.array([0.0, 9.0, 0.0])
+    indices, updates = np.array([[2], [0], [-1], [1]]), np.array([5.0, 4.0, 5.0, 8.0])
+    of_x, of_updates = gradients("scatter-max", [x, indices, updates], [asked])
+    np.testing.assert_array_equal(of_x, [0, 2, 0])
+    np.testing.assert_array_equal(of_updates, [0, 1, 3, 0])
+    of_x, of_updates = gradients("scatter-set", [x, indices, updates], [asked])
+    np.testing.assert_array_equal(of_x, [0, 0, 0])
+    np.testing.assert_array_equal(of_updates, [0, 1, 3, 2])
 
 
 def test_an_index_out_of_range_has_no_gradient() -> None:
