@@ -10,10 +10,10 @@ import numpy as np
 from sexpgpu.export.graph.graph import Attributes
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.onnx.term import Term
+from sexpgpu.export.operations.gated_lowering import LoweredFromState
 from sexpgpu.export.operations.gated_recurrence import (
     FromState,
     GatedRecurrence,
-    LoweredFromState,
     recurrence_signature,
 )
 from sexpgpu.export.operations.operation import operation
@@ -41,7 +41,8 @@ class Lstm(GatedRecurrence):
     whatever its length says.  Hochreiter and Schmidhuber, "Long
     short-term memory", 1997, with the forget gate of Gers et al., 2000.
 
-    ONNX: LSTM; in f64, and with products in bf16, Scan over the steps.
+    ONNX: LSTM, whose gates keep the states where a record has no position; in f64, with products in
+    bf16, and in reverse from an `h` with `lengths`, Scan over the steps.
     """
 
     name = "lstm"
@@ -56,6 +57,8 @@ class Lstm(GatedRecurrence):
     gates = 4
     onnx_gates = (0, 3, 1, 2)
     onnx_operator = "LSTM"
+    hold = (-1, 1, 0, -1)
+    holds_all = False
 
     def step(
         self,
@@ -97,8 +100,8 @@ class Gru(GatedRecurrence):
     of its version 1.  `reverse` and `lengths` are those of `lstm`.  Cho et al., "Learning phrase
     representations using RNN encoder-decoder", 2014.
 
-    ONNX: GRU, with `reset-after` as linear_before_reset; in f64, and with products in bf16, Scan
-    over the steps.
+    ONNX: GRU, with `reset-after` as linear_before_reset, whose gates keep the state where a record
+    has no position; in f64, and with products in bf16, Scan over the steps.
     """
 
     name = "gru"
@@ -111,6 +114,8 @@ class Gru(GatedRecurrence):
     gates = 3
     onnx_gates = (1, 0, 2)
     onnx_operator = "GRU"
+    hold = (0, 1, 0)
+    holds_all = True
 
     def step(
         self,

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
+from sexpgpu.export.onnx.build import BuildOptions, build_model
 from sexpgpu.export.operations.operation import WHOLE, Apart, Causal, Rows, all_operations
 from sexpgpu.schemas.errors import SexpgpuError
 from support.harness import check, check_axis_rule, error_of, lowered_operators, single
@@ -192,6 +193,35 @@ def test_large_inputs_saturate_and_a_nan_spreads(name: str, dtype: Any) -> None:
     sequence = sequence.astype(np.float64)
     assert np.isfinite(sequence[0]).all()
     assert np.isnan(sequence[1]).all()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("states", [False, True])
+def test_what_a_record_does_not_have_is_not_read(name: str, reverse: bool, states: bool) -> None:
+    """No NaN of it comes through, and runtimes whose operators know no lengths take it."""
+    rows, lengths = GATES[name] * 3, np.array([1, 3, 4], np.int32)
+    arrays = [numbers(0, 3, 4, 2), numbers(1, rows, 2) * 9, numbers(2, rows, 3) * 9]
+    for record, length in enumerate(lengths):
+        arrays[0][record, length:] = np.nan
+    given = STATES[name] if states else ()
+    arrays += [numbers(3 + i, 3, 3) for i, _ in enumerate(given)]
+    options = {"given": (*given, "lengths"), "reverse": reverse}
+    axes = [0, None, None, *[0] * len(given), 0]
+    sequence, *finals = check(name, [*arrays, lengths], axes, absolute=1e-5, **options)
+    for record, length in enumerate(lengths):
+        alone = [a[[record]] if i in (0, 3, 4) else a for i, a in enumerate(arrays)]
+        alone[0] = alone[0][:, :length]
+        read, *states_after = check(name, alone, given=given, reverse=reverse, absolute=1e-5)
+        np.testing.assert_allclose(sequence[record, :length], read[0], atol=1e-6)
+        assert not sequence[record, length:].any()
+        for found, want in zip(finals, states_after, strict=True):
+            np.testing.assert_allclose(found[record], want[0], atol=1e-6)
+    graph, _ = single(name, [*arrays, lengths], axes, **options)
+    model = build_model(graph, {}.__getitem__, BuildOptions())
+    operators = [node.op_type for node in model.graph.node]
+    assert all(not n.input[4] for n in model.graph.node if n.op_type == name.upper())
+    assert operators.count("Scan") == (name == "lstm" and reverse and states)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
