@@ -63,3 +63,23 @@ def test_relative_bias(causal: bool) -> None:
             bucket += 4 if not causal and key > query else 0
             wanted[:, query, key] = layer["w"][bucket]
     layer.is_close_to(layer.x + wanted)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12])
+def test_alibi(heads: int) -> None:
+    """The paper's slopes, which BLOOM in transformers has too, for distances to either side."""
+    layer = Layer(f"(fn (x) (+ x (alibi {heads} 5)))", f"x (list f32 {heads} 5 5)")
+    power = 2 ** int(np.log2(heads))
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2.0 ** (-4 * (i + 1) / power) for i in range(0, 2 * (heads - power), 2)]
+    distances = np.abs(np.arange(5)[:, None] - np.arange(5))
+    layer.is_close_to(layer.x - np.array(slopes)[:, None, None] * distances)
+
+
+def test_slopes_of_alibi_are_those_of_bloom() -> None:
+    torch = pytest.importorskip("torch")
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    for heads in (4, 6, 16, 20):
+        found = np.asarray(value_of(f"(slice (alibi {heads} 2) :axis 1 :from 1)"))[:, 0, 0]
+        expected = bloom.build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+        np.testing.assert_allclose(-found, expected, rtol=1e-6)
