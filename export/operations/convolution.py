@@ -106,11 +106,13 @@ class Conv(Operation):
         padded = np.pad(x, windows.padded())
         kernels = w.reshape((groups, out // groups, channels // groups, -1))
         y = np.zeros((batch, groups, out // groups, int(np.prod(windows.counts))), x.dtype)
+        # Where a group has one channel the matrices are columns and rows: a product without a sum.
+        product = np.multiply if channels == groups else np.matmul
         for number, offset in enumerate(windows.offsets()):
             part = padded[windows.slices(offset)].reshape(
                 (batch, groups, channels // groups, y.shape[3])
             )
-            y += kernels[..., number] @ part
+            y += product(kernels[..., number], part)
         y = y.reshape((batch, out, *windows.counts))
         if "bias" in given:
             y = y + given["bias"].astype(x.dtype).reshape((out, *[1] * len(windows.counts)))
