@@ -94,5 +94,6 @@ def test_a_mamba_begins_with_steps_between_a_thousandth_and_a_tenth() -> None:
     steps = softplus(weights["step-bias"].astype(np.float64))
     assert (steps > 0.00099).all()
     assert (steps < 0.0955).all()
-    assert weights["log-a"].shape == (8, 16)
+    decays = np.exp(weights["log-a"].astype(np.float64))
+    np.testing.assert_allclose(decays, np.broadcast_to(np.arange(1.0, 17), (8, 16)), 1e-6)
     assert weights["step.w"].shape == (1, 8)
