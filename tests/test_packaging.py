@@ -61,7 +61,7 @@ def test_a_wheel_holds_every_source_file_under_one_name(wheel: set[str]) -> None
         f"sexpgpu/{file.relative_to(ROOT).as_posix()}"
         for name in PACKAGES
         for file in (ROOT / name).rglob("*")
-        if file.suffix in (".py", ".sx", ".c", ".typed")
+        if file.suffix in (".py", ".sx", ".c", ".html", ".mjs", ".toml", ".typed")
     }
     assert {name for name in wheel if ".dist-info/" not in name} == sources
     assert "sexpgpu/export/language/layers/linear.sx" in sources
