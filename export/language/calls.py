@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Literal, write
+from sexpgpu.export.language.data import Datum, Keyword, ListDatum, Literal, Symbol, write
 from sexpgpu.export.language.environment import Scope, Slots
 from sexpgpu.export.language.signature import Signature, keyword_names, split_keywords
 from sexpgpu.export.language.values import Builtin, Call, Code, Function, portray
@@ -29,6 +29,7 @@ class CallSite:
         "context",
         "data",
         "evaluator",
+        "library",
         "names",
         "operator_span",
         "span",
@@ -41,8 +42,11 @@ class CallSite:
         span: Span | None,
         data: Sequence[Datum] = (),
         operator_span: Span | None = None,
+        library: str | None = None,
     ) -> None:
         self.evaluator = evaluator
+        # The name that is called, where the library has a function of that name.
+        self.library = library
         self.span = span
         self.data = data
         self.operator_span = operator_span or span
@@ -120,6 +124,8 @@ class CallSite:
     def _advice(self, callee: Any) -> str | None:
         if isinstance(callee, Keyword):
             return f"an element is taken with `(get plist :{callee.name})`"
+        if self.library is not None:
+            return f"here `{self.library}` is not the library's: choose another name for it"
         if callee is None or not self.data:
             return None
         return "a list of values is written `(list …)`"
@@ -170,7 +176,9 @@ def compile_call(evaluator: Evaluator, datum: ListDatum, scope: Scope) -> Code:
     data = datum.items[1:]
     arguments = _compile_arguments([evaluator.compile(item, scope) for item in data])
     count, span, enter = len(data), datum.span, evaluator.enter
-    site = CallSite(evaluator, span, data, datum.items[0].span)
+    head = datum.items[0]
+    library = head.name if isinstance(head, Symbol) and head.name in scope.top.given else None
+    site = CallSite(evaluator, span, data, head.span, library)
     call = site.call
     only_values = not any(isinstance(item, Keyword) for item in data)
 

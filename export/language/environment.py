@@ -45,6 +45,7 @@ class TopLevel:
 
     def __init__(self, base: Mapping[str, object], reserved: Iterable[str] = ()) -> None:
         self.values: dict[str, object] = dict(base)
+        self.given = frozenset(base)
         self.own: dict[str, Span | None] = {}
         self.reserved = frozenset(reserved)
 

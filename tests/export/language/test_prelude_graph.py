@@ -47,6 +47,44 @@ def test_mean_messages(weighted: bool) -> None:
     layer.is_close_to(wanted)
 
 
+REAL = "real (list bool 7)"
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_max_messages(some: bool) -> None:
+    real = ":real real" if some else ""
+    call = f"(max-messages (gather-nodes (m x) sources) targets 6 {real})"
+    layer = Layer("(linear 4 4)", X, *EDGES, REAL, call=call)
+    x = layer.x @ layer["w"] + layer["b"]
+    wanted = np.zeros((BATCH, 6, 4))
+    _, sources, targets, given = layer.inputs
+    for i in range(BATCH):
+        for node in range(6):
+            held = (targets[i] == node) & (given[i] if some else True)
+            if held.any():
+                wanted[i, node] = x[i, sources[i, held]].max(0)
+    layer.is_close_to(wanted)
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_softmax_messages(some: bool) -> None:
+    real = ":real real" if some else ""
+    call = f"(softmax-messages (* 100 (gather-nodes (m x) sources)) targets 6 {real})"
+    layer = Layer("(linear 4 2)", X, *EDGES, REAL, call=call)
+    x = layer.x @ layer["w"] + layer["b"]
+    wanted = np.zeros((BATCH, 7, 2))
+    _, sources, targets, given = layer.inputs
+    for i in range(BATCH):
+        for node in range(6):
+            held = (targets[i] == node) & (given[i] if some else True)
+            if held.any():
+                scores = 100 * x[i, sources[i, held]]
+                e = np.exp(scores - scores.max(0))
+                wanted[i, held] = e / e.sum(0)
+    assert 0.2 < wanted.max(initial=0) <= 1
+    layer.is_close_to(wanted)
+
+
 def test_embedding_bag() -> None:
     layer = Layer("(embedding-bag 5 3)", "x (list i32 2 4)")
     layer.is_close_to(layer["w"][layer.inputs[0]].sum(2))
