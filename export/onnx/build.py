@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 from onnx import TensorProto, helper
 
 from sexpgpu.export.graph.graph import Graph, Value
-from sexpgpu.export.graph.types import Array, Batch, DType, TensorType, concrete
+from sexpgpu.export.graph.types import Array, Batch, DType, TensorType, concrete, elements
 from sexpgpu.export.onnx.lowering import ONNX_DTYPES, Lowering, OnnxValue, Profile
 from sexpgpu.export.onnx.names import Names
 from sexpgpu.export.onnx.order import stand_late
@@ -40,6 +40,9 @@ class BuildOptions:
     metadata: Mapping[str, str] = field(default_factory=dict)
     name: str = "model"
 
+
+#: Bytes of a weight up to which it is turned for the sake of an output.
+_TURNED_BYTES = 2**28
 
 WeightSource = Callable[[str], ExternalTensor | Array]
 
@@ -85,7 +88,9 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
         known[value] = _weight(lowering, path, value, weights(path), initializers)
     casts, lowering.nodes = lowering.nodes, []
     translate_nodes(lowering, graph.nodes, known)
-    lowering.name_outputs({name: known[value].name for name, value in graph.outputs.items()})
+    made = {name: known[value].name for name, value in graph.outputs.items()}
+    _multiply_into(lowering, set(made.values()))
+    lowering.name_outputs(made)
     ordered = stand_late(casts, lowering.prologue + lowering.nodes)
     outputs = [
         _value_info(name, value.type, options.batch) for name, value in graph.outputs.items()
@@ -106,6 +111,31 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
     )
     helper.set_model_props(model, dict(options.metadata))
     return model
+
+
+def _multiply_into(lowering: Lowering, outputs: Collection[str]) -> None:
+    """Makes MatMul of a product by a transposed weight that is an output.
+
+    A runtime copies what is given another shape on its way out, as Gemm's result is: as much as
+    50,257 logits of every token.  A MatMul is given its shape at once, and the weight is turned
+    when the file is loaded, which a large one is not worth.
+    """
+    for index, node in enumerate(lowering.nodes):
+        name = node.output[0]
+        if name not in outputs or name not in lowering.by_gemm:
+            continue
+        left, right = lowering.by_gemm[name]
+        source = right.transpose_of
+        large = elements(right.shape) * right.dtype.itemsize > _TURNED_BYTES
+        if source is None or not source.weight or right.dtype is not DType.F32 or large:
+            continue
+        lowering.nodes[index] = helper.make_node(
+            "MatMul",
+            [left, right.name],
+            [name],
+            name=lowering.names.fresh(node.name.removesuffix("/Reshape") + "/MatMul"),
+            doc_string=node.doc_string,
+        )
 
 
 def _batch_source(inputs: Mapping[Value, str]) -> tuple[str, int, int] | None:

@@ -62,7 +62,8 @@ class Lowering:
 
     Nodes are named after the model part and the operation that they come from, and carry its
     source position.  `batch_source` names a graph input and its axis that the batch runs along.
-    With `unroll` the steps of loops are written one after another.
+    With `unroll` the steps of loops are written one after another.  `by_gemm` are the results that
+    are Gemm's in another shape, with the operands of the MatMul that they could be.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Lowering:
         self.initializers: list[onnx.TensorProto] = []
         self.prologue: list[onnx.NodeProto] = []
         self.nodes: list[onnx.NodeProto] = []
+        self.by_gemm: dict[str, tuple[str, OnnxValue]] = {}
         self._batch_source = batch_source
         self._shared: dict[tuple[object, ...], str] = {}
         # Of the graph, then of each body that is being written.

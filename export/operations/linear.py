@@ -32,7 +32,7 @@ class MatMul(Operation):
     f32; it is what `--precision bf16` sets.
 
     ONNX: MatMul; Gemm with `transB` where b is the transpose of a matrix, which is then read as it
-    is stored.
+    is stored.  A product that is an output stays MatMul.
     """
 
     name = "matmul"

@@ -70,7 +70,12 @@ def multiply_matrices(
         matrix = a.name if flat else onnx.add("Reshape", a.name, onnx.ints([-1, inner]))
         source = b.transpose_of.name
         product = multiply(onnx, "Gemm", matrix, source, rounded=rounded, transB=1)
-        return product if flat else onnx.reshape(product, result.shape)
+        if flat:
+            return product
+        shaped = onnx.reshape(product, result.shape)
+        if not rounded:
+            onnx.by_gemm[shaped] = (a.name, b)
+        return shaped
     if floats and b.type.rank > 2 and b.shape[-1] == 1 != a.shape[-2]:
         twice = onnx.add("Concat", b.name, b.name, axis=-1)
         product = multiply(onnx, "MatMul", a.name, twice, rounded=rounded)

@@ -138,8 +138,10 @@ def test_matmul_reads_a_transposed_weight_as_it_is_stored(
     check_graph(graph, feeds, weights, absolute=2e-5)
     model = build_model(graph, weights.__getitem__, BuildOptions())
     operators = [node.op_type for node in model.graph.node]
-    assert ("Gemm" in operators) == dtype.is_float
-    assert ("Transpose" in operators) != dtype.is_float
+    # What is an output and has another shape than Gemm's result is copied on its way out.
+    copied = dtype is DType.F32 and len(lead) > 1
+    assert ("Gemm" in operators) == (dtype.is_float and not copied)
+    assert ("Transpose" in operators) == (copied or not dtype.is_float)
 
 
 @st.composite
