@@ -78,7 +78,19 @@ class GatedLowering(Operation):
         if "lengths" in given:
             is_read = self._is_read(onnx, given["lengths"], given["x"].type)
             given = self._holding(onnx, given, is_read)
-        operands = [onnx.add("Transpose", given["x"].name, perm=[1, 0, 2])]
+        time = given["x"].shape[1]
+        assert isinstance(time, int)
+
+        def along(name: str) -> str:
+            """Times in the order of the steps, which is its own inverse.
+
+            The operator's own direction is wrong in tract and OpenVINO, and IREE has none.
+            """
+            if not attributes["reverse"]:
+                return name
+            return onnx.add("Gather", name, onnx.ints([*reversed(range(time))]), axis=0)
+
+        operands = [along(onnx.add("Transpose", given["x"].name, perm=[1, 0, 2]))]
         operands += [self._reordered(onnx, given[n], hidden) for n in ("w-input", "w-recurrent")]
         biases = [given.get(name) for name in ("bias-input", "bias-recurrent")]
         if any(biases):
@@ -94,11 +106,10 @@ class GatedLowering(Operation):
             *operands,
             outputs=1 + len(self.states),
             hidden_size=hidden,
-            direction="reverse" if attributes["reverse"] else None,
             **self.onnx_attributes(attributes),
         )
         # [time, direction, batch, hidden]
-        sequence = onnx.add("Squeeze", sequence, onnx.ints([1]))
+        sequence = along(onnx.add("Squeeze", sequence, onnx.ints([1])))
         sequence = onnx.add("Transpose", sequence, perm=[1, 0, 2])
         finals = [onnx.add("Squeeze", name, onnx.ints([0])) for name in finals]
         if is_read is None:
