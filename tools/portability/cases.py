@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 
 from sexpgpu.export.artifact import ExportOptions, export_model
 from sexpgpu.export.graph.document import read_model
@@ -30,7 +31,7 @@ from sexpgpu.export.onnx.examples import Examples
 from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.export.subject import Subject, from_checkpoint, from_program
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.schemas.exported import MODEL, WEIGHTS
+from sexpgpu.schemas.exported import MODEL, ONNX, WEIGHTS
 from sexpgpu.schemas.tensor_file import MappedTensors
 from sexpgpu.tools.fetch_models import MODELS, fetch_model
 from sexpgpu.tools.portability import ROOT, WORK
@@ -81,6 +82,12 @@ class Case:
         """The batches that it is run on."""
         return list(json.loads((self.folder / "case.json").read_text())["batches"])
 
+    @property
+    def operators(self) -> set[str]:
+        """The operators of the model, those of bodies left out."""
+        model = onnx.load(self.folder / ONNX, load_external_data=False)
+        return {node.op_type for node in model.graph.node}
+
 
 def find_programs(folder: Path = ROOT / "examples") -> dict[str, Path]:
     """Every program of the folder by name."""
@@ -124,7 +131,16 @@ def _subject(program: Path, begun: Path) -> Subject:
         if error.code != "E-EXPORT-004":
             raise
     write_initial(program, str(begun))
-    return from_checkpoint(str(begun), trained=True)
+    subject = from_checkpoint(str(begun), trained=True)
+    return replace(subject, read=lambda path: _uncovered(path, subject.read(path)), kept=None)
+
+
+def _uncovered(path: str, weight: Array) -> Array:
+    """A weight; a matrix that begins as zeros, which hides all that comes before it, is random."""
+    if weight.ndim < 2 or weight.dtype.kind != "f" or weight.any():
+        return weight
+    generator = np.random.default_rng(list(path.encode()))
+    return np.asarray(0.02 * generator.standard_normal(weight.shape), weight.dtype)
 
 
 def _fetch_weights(program: Path) -> None:

@@ -59,6 +59,20 @@ def test_a_case_holds_what_a_runner_reads(program: Path, tmp_path: Path) -> None
         np.testing.assert_array_equal(found["best"], want["best"])
 
 
+def test_matrices_of_zeros_hide_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "net.sx"
+    path.write_text(
+        "(def record (fields :x (list f32 3)))\n"
+        "(defmodel net () (parts out (linear 3 4 :init (zeros))) (apply (x) (out x)))\n"
+        "(def model (net))"
+    )
+    folder = prepare(path, Form(), tmp_path).folder
+    assert read_tensors(folder / "outputs-1.safetensors")["output"].all()
+    weights = read_tensors(folder / "params.safetensors")
+    assert weights["out.w"].all()
+    assert not weights["out.b"].any()
+
+
 def test_forms(program: Path, tmp_path: Path) -> None:
     form = Form("fused").changed("unroll").changed("batch")
     assert (str(form), form.words) == ("fused-unroll-batch-1", "unrolled, batch 1")
