@@ -14,7 +14,7 @@ from typing import Any
 
 from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.tools.portability import ROOT
-from sexpgpu.tools.portability.cases import Change, Form
+from sexpgpu.tools.portability.cases import Case, Change
 
 FOLDER = Path(__file__).resolve().parent / "runtimes"
 PAGES = ROOT / "docs" / "runtimes"
@@ -25,7 +25,8 @@ class Reason:
     """Why a runtime fails, of which `error` is a regular expression that its words match.
 
     It holds for the `version` that it was found with alone: another is to be looked at anew.
-    `examples` and `profiles` are those that it was found in, where its words do not say all.
+    Where its words do not say all, it is a reason only in `examples`, in `profiles`, or where the
+    file has one of `operators`.
     `change` is how the export gets round it, where there is such a way.
     """
 
@@ -36,15 +37,17 @@ class Reason:
     version: str = ""
     examples: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    operators: tuple[str, ...] = ()
     change: Change | None = None
 
-    def explains(self, error: str, version: str, example: str, form: Form) -> bool:
-        """Whether this is why."""
+    def explains(self, error: str, version: str, case: Case) -> bool:
+        """Whether this is why a case fails with such words."""
         return (
             (not version or version.startswith(self.version))
-            and (not self.examples or example in self.examples)
-            and (not self.profiles or form.profile in self.profiles)
+            and (not self.examples or case.name in self.examples)
+            and (not self.profiles or case.form.profile in self.profiles)
             and re.search(self.error, error) is not None
+            and (not self.operators or not case.operators.isdisjoint(self.operators))
         )
 
 
@@ -99,6 +102,7 @@ def _runtime(path: Path, data: dict[str, Any]) -> Runtime:
                 version=data["version"],
                 examples=tuple(each.get("examples", ())),
                 profiles=tuple(each.get("profiles", ())),
+                operators=tuple(each.get("operators", ())),
                 change=each.get("change"),
             )
             for each in data.get("reasons", ())

@@ -91,7 +91,7 @@ def attempts(
         if outcome.agrees:
             yield outcome
             return
-        reason = next((r for r in runtime.reasons if _is_why(r, outcome, form)), None)
+        reason = next((r for r in runtime.reasons if _is_why(r, outcome, case)), None)
         outcome.reason = reason.key if reason else ""
         yield outcome
         change = reason.change if reason else "batch"
@@ -100,8 +100,8 @@ def attempts(
         form = form.changed(change)
 
 
-def _is_why(reason: Reason, outcome: Outcome, form: Form) -> bool:
-    return reason.explains(outcome.error, outcome.version, outcome.example, form)
+def _is_why(reason: Reason, outcome: Outcome, case: Case) -> bool:
+    return reason.explains(outcome.error, outcome.version, case)
 
 
 def _run(runtime: Runtime, place: Path, case: Case, out: Path) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from sexpgpu.tools.portability.cases import Form
+from sexpgpu.tools.portability.cases import Case, Form, prepare
 from sexpgpu.tools.portability.runtime import FOLDER, Reason, Runtime, read_runtimes
 
 RUNTIMES = read_runtimes()
@@ -34,6 +36,16 @@ def test_what_is_said_of_a_runtime(runtime: Runtime) -> None:
             assert not text or text.endswith("."), text
 
 
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A model of one Mul."""
+    folder = tmp_path_factory.mktemp("case")
+    (folder / "net.sx").write_text(
+        "(def record (fields :x (list f32 3)))\n(defn model (x) (* x 2.0))"
+    )
+    return prepare(folder / "net.sx", Form(), folder)
+
+
 @pytest.mark.parametrize(
     ("error", "version", "explains"),
     [
@@ -45,13 +57,21 @@ def test_what_is_said_of_a_runtime(runtime: Runtime) -> None:
     ],
 )
 def test_a_reason_explains_its_own_error_in_its_own_version(
-    error: str, version: str, explains: bool
+    error: str, version: str, explains: bool, case: Case
 ) -> None:
-    assert REASON.explains(error, version, "lstm", Form()) == explains
+    assert REASON.explains(error, version, case) == explains
 
 
-def test_a_reason_may_be_of_some_examples_and_profiles() -> None:
-    some = Reason("scan", "Scan", "It has no loops.", examples=("lstm",), profiles=("fused",))
-    assert some.explains("Scan", "3", "lstm", Form("fused"))
-    assert not some.explains("Scan", "3", "tiny", Form("fused"))
-    assert not some.explains("Scan", "3", "lstm", Form("portable"))
+@pytest.mark.parametrize(
+    ("where", "explains"),
+    [
+        ({"examples": ("net", "tiny")}, True),
+        ({"examples": ("tiny",)}, False),
+        ({"profiles": ("portable",)}, True),
+        ({"profiles": ("fused",)}, False),
+        ({"operators": ("Scan", "Mul")}, True),
+        ({"operators": ("Scan",)}, False),
+    ],
+)
+def test_a_reason_may_hold_in_some_cases(where: dict[str, Any], explains: bool, case: Case) -> None:
+    assert replace(REASON, **where).explains("no Scan", "3.1", case) == explains
