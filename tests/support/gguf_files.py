@@ -37,7 +37,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in {**_metadata(config), **(metadata or {})}.items():
         if value is not None:
-            _add(writer, f"{architecture}.{key}", value)
+            add_value(writer, f"{architecture}.{key}", value)
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list([f"t{i}" for i in range(config.vocab_size)])
     number = next(n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
@@ -63,7 +63,8 @@ def _called(names: Any, name: str) -> str:
     return str(called)
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+def add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    """A value of the metadata, of the kind that it has in Python."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,20 +40,23 @@ def command(source: Path, target: Path, force: bool, as_json: bool) -> None:
     )
     for note in _notes(imported):
         click.echo(f"note: {note}", err=True)
-    click.echo(f"next: sexpgpu export {imported.program} -o {imported.program.stem}")
+    program, directory = str(imported.program), f"{imported.program.stem}-onnx"
+    click.echo(f"next: {shlex.join(['sexpgpu', 'export', program, '-o', directory])}")
 
 
 def _notes(imported: Imported) -> list[str]:
     """What is not as it was expected, or not known."""
+    from sexpgpu.tools.importer.printing import listed
+
     notes = list(imported.notes)
     if imported.unknown:
         notes.append(
             "the configuration has keys that are not known, and the program leaves them out: "
-            + ", ".join(imported.unknown)
+            + listed(imported.unknown)
         )
     if imported.unused:
         notes.append(
-            "the file has tensors that the program does not use: " + ", ".join(imported.unused)
+            "the file has tensors that the program does not use: " + listed(imported.unused)
         )
     return notes
 

@@ -32,7 +32,7 @@ def activation_of(configuration: Configuration, key: str, default: str) -> Form:
     if word not in ACTIVATIONS:
         configuration.unsupported(
             key,
-            f"the activation `{word[:40]}` is unknown",
+            "the activation is unknown",
             expected=", ".join(ACTIVATIONS),
             help=did_you_mean(word, ACTIVATIONS),
         )

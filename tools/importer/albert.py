@@ -38,7 +38,7 @@ def albert(source: Source) -> Draft:
     epsilon = configuration.number("layer_norm_eps", 1e-12)
     activation = activation_of(configuration, "hidden_act", "gelu_new")
     groups = configuration.whole("num_hidden_groups", 1, most=DEPTH_LIMIT)
-    inner = configuration.whole("inner_group_num", 1, most=DEPTH_LIMIT)
+    inner = configuration.whole("inner_group_num", 1, most=DEPTH_LIMIT // groups)
     # nearly always one layer is all that there is
     is_one = groups == inner == 1
     shared: list[Form] = ["shared", ["block"]]

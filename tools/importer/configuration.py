@@ -162,5 +162,5 @@ class Configuration:
 
 def _show(value: object) -> str:
     """A value of the file in a message: short, on one line."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, default=str)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -11,6 +11,7 @@ from sexpgpu.tools.importer.bert import bert
 from sexpgpu.tools.importer.gemma import gemma, gemma2, gemma3
 from sexpgpu.tools.importer.gpt2 import gpt2
 from sexpgpu.tools.importer.llama import llama, mistral, qwen2, qwen3
+from sexpgpu.tools.importer.printing import printable
 from sexpgpu.tools.importer.program import Draft
 from sexpgpu.tools.importer.source import Source
 from sexpgpu.tools.importer.vit import vit
@@ -65,7 +66,7 @@ def draft_of(source: Source) -> Draft:
             "E-IMPORT-002",
             "the model is of a family that is not known",
             place=configuration.place,
-            came=f"model_type {kind[:60] or 'nothing'}",
+            came=f"model_type {printable(kind, 60) or 'nothing'}",
             expected=", ".join(FAMILIES),
             help=did_you_mean(kind, FAMILIES),
         )

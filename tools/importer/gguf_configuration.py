@@ -10,6 +10,7 @@ import numpy as np
 from sexpgpu.export.storage.gguf_source import GgufSource
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.configuration import Configuration
+from sexpgpu.tools.importer.printing import printable
 
 _ARCHITECTURE = "general.architecture"
 
@@ -86,7 +87,7 @@ def configuration_of(source: GgufSource) -> Configuration:
             "E-IMPORT-002",
             "the GGUF file is of an architecture that is not known",
             place=place,
-            came=str(architecture)[:40],
+            came=printable(str(architecture), 40),
             expected=", ".join(_ARCHITECTURES),
         )
     kind, head, keys = _ARCHITECTURES[architecture]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.printing import listed, printable
 from sexpgpu.tools.importer.source import Source
 
 
@@ -24,7 +25,7 @@ def head_of(source: Source, family: str, heads: tuple[str, ...], notes: list[str
             "E-IMPORT-002",
             "the model has a head that is not known",
             place=configuration.place,
-            came=names[0][:60],
+            came=printable(names[0], 60),
             expected=", ".join(f"{family}{head}" for head in heads),
         )
     return head
@@ -38,7 +39,7 @@ def classes_of(source: Source, key: str) -> int:
             "E-IMPORT-005",
             f"the file has no classifier `{key}`",
             place=str(source.weights.path),
-            came=f"architectures {', '.join(source.configuration.words('architectures'))}",
+            came=f"architectures {listed(source.configuration.words('architectures'))}",
             help="a model below its head is called BertModel, ViTModel …",
         )
     return shape[0]

@@ -85,9 +85,3 @@ def _comment(text: str) -> str:
             current = ";"
         current += f" {word}"
     return "\n".join([*lines, current])
-
-
-def printable(text: str, limit: int = 80) -> str:
-    """A name out of a file as a comment may show it: on one line, nothing that is not seen."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(shown.split())[:limit]

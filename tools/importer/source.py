@@ -77,17 +77,27 @@ def open_model(path: Path) -> Source:
     """
     if not path.exists():
         raise SexpgpuError("E-IMPORT-001", f"there is nothing at {path}", expected=_EXPECTED)
-    name = path.resolve().stem if path.is_file() else path.resolve().name
     if path.is_dir():
         folder, weights = path, _weights_of(path)
     else:
         folder, weights = path.parent, _weights_of(path.parent) if path.name == CONFIG else path
     source = open_source(_named(weights))
     if isinstance(source, GgufSource):
-        return Source(name, configuration_of(source), source, "gguf")
-    if path.is_file():
-        name = path.resolve().parent.name
-    return Source(name, _read(folder / CONFIG), source, "transformers")
+        return Source(
+            path.resolve().stem if path.is_file() else source.path.stem,
+            configuration_of(source),
+            source,
+            "gguf",
+        )
+    return Source(_name_of(folder), _read(folder / CONFIG), source, "transformers")
+
+
+def _name_of(folder: Path) -> str:
+    """The name of a model's directory; in Hugging Face's cache that of the repository."""
+    whole = folder.absolute()
+    if whole.parent.name == "snapshots" and whole.parents[1].name.startswith("models--"):
+        return whole.parents[1].name.removeprefix("models--").replace("--", "/")
+    return folder.resolve().name
 
 
 def _weights_of(folder: Path) -> Path:

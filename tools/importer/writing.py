@@ -14,10 +14,9 @@ from sexpgpu.export.language.program import compile_program
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.families import HARMLESS, draft_of
-from sexpgpu.tools.importer.program import Draft, printable
+from sexpgpu.tools.importer.printing import printable
+from sexpgpu.tools.importer.program import Draft
 from sexpgpu.tools.importer.source import Source, open_model
-
-_SHOWN = 6
 
 
 @dataclass
@@ -96,8 +95,16 @@ def check_target(target: Path, *, force: bool) -> None:
 
 def _check(program: Path, source: Source) -> dict[str, Parameter]:
     """Compiles the program; every parameter must be in the file as it is declared."""
-    compiled = compile_program(program, None, {})
-    parameters = trace_alone(compiled).parameters
+    try:
+        parameters = trace_alone(compile_program(program, None, {})).parameters
+    except SexpgpuError as error:
+        raise SexpgpuError(
+            "E-IMPORT-003",
+            "no model has the sizes of this configuration",
+            place=source.configuration.place,
+            came=error.message if error.came is None else f"{error.message}: {error.came}",
+            expected=error.expected,
+        ) from None
     for path, parameter in parameters.items():
         shape = [d for d in parameter.type.shape if isinstance(d, int)]
         try:

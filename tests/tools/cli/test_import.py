@@ -62,7 +62,7 @@ def test_what_is_written_and_said(cli: Run) -> None:
     assert cli("import", "tiny", "-o", "tiny.sx") == (
         0,
         "wrote tiny.sx: llama, 11 parameters, 656 numbers, from tiny/model.safetensors\n"
-        "next: sexpgpu export tiny.sx -o tiny\n",
+        "next: sexpgpu export tiny.sx -o tiny-onnx\n",
         "",
     )
     assert '(defknob weights "tiny/model.safetensors" "of tiny")' in Path("tiny.sx").read_text()
@@ -83,6 +83,19 @@ def test_what_is_not_known_goes_to_stderr(cli: Run) -> None:
         "wobble\n"
         "note: the file has tensors that the program does not use: surplus\n"
     )
+
+
+def test_names_are_shown_as_a_terminal_may_see_them(cli: Run) -> None:
+    write({**CONFIG, "wob\x1b[2Jble\n": 2, **{f"key-{i}": i for i in range(30)}})
+    weights = load_file("tiny/model.safetensors")
+    extra = {f"odd\u202e {i}": np.zeros(1, np.float32) for i in range(1)}
+    save_file({**weights, **extra}, "tiny/model.safetensors")
+    _, out, err = cli("import", "tiny", "-o", "a b.sx")
+    assert out.endswith("next: sexpgpu export 'a b.sx' -o 'a b-onnx'\n")
+    first, second = err.splitlines()
+    assert "leaves them out: wob [2Jble, key-0, key-1" in first
+    assert first.endswith("key-18 and 11 more")
+    assert second.endswith("does not use: odd 0")
 
 
 def test_data(cli: Run) -> None:
@@ -136,6 +149,8 @@ def test_what_is_refused(cli: Run, arguments: list[str], code: str, status: int)
     [
         ({"model_type": "lama"}, "E-IMPORT-002"),
         ({"hidden_size": "wide"}, "E-IMPORT-003"),
+        ({"num_attention_heads": 8}, "E-IMPORT-003"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 3}, "E-IMPORT-003"),
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, "E-IMPORT-004"),
         ({"vocab_size": 12}, "E-IMPORT-005"),
     ],

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.families import draft_of
+from sexpgpu.tools.importer.source import open_model
 from sexpgpu.tools.importer.writing import import_model
-from support.gguf_files import write_gguf
+from support.gguf_files import add_value, write_gguf
 from support.importing import DECODER, WINDOW, Case, check, made, tokens
 
 transformers = pytest.importorskip("transformers")
@@ -135,3 +141,49 @@ def test_quantised_matrices(tmp_path: Path) -> None:
     ids = tokens(37)
     difference = np.abs(rounded.run(ids)["output"] - exact.run(ids)["output"]).max()
     assert 1e-4 < difference < 0.2
+
+
+VALUES = st.one_of(
+    st.integers(0, 2**32 - 1), st.floats(width=32, allow_nan=True), st.booleans(),
+    st.text(max_size=6), st.lists(st.integers(0, 9), min_size=1, max_size=3),
+)  # fmt: skip
+KEYS = [
+    "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
+    "attention.key_length", "rope.dimension_count", "rope.freq_base", "rope.scaling.type",
+    "rope.scaling.factor", "rope.scale_linear", "expert_count", "attention.causal",
+    "attention.sliding_window", "attention.sliding_window_pattern", "context_length",
+    "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attn_logit_softcapping",
+    "token_type_count", "odd",
+]  # fmt: skip
+
+
+@given(
+    architecture=st.sampled_from(["llama", "qwen3", "gemma2", "gemma3", "gpt2", "bert"]),
+    values=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+    parts=st.one_of(st.none(), VALUES),
+)
+def test_whatever_the_metadata_says_a_program_or_an_error_comes_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    architecture: str,
+    values: dict[str, Any],
+    parts: Any,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.gguf"
+    writer = gguf.GGUFWriter(path, architecture)
+    sizes = {"block_count": 2, "embedding_length": 8, "attention.head_count": 2,
+             "feed_forward_length": 9, "attention.key_length": 4}  # fmt: skip
+    for key, value in {**sizes, **values}.items():
+        add_value(writer, f"{architecture}.{key}", value)
+    if parts is not None:
+        add_value(writer, "split.count", parts)
+    writer.add_tensor("token_embd.weight", np.zeros((5, 8), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    code, text = "", ""
+    try:
+        text = draft_of(open_model(path)).text("w", "m")
+    except SexpgpuError as error:
+        code = error.code
+    assert code.startswith("E-IMPORT-") or text.startswith("; m: a")

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.importing import DECODER, WINDOW, Case, made
 
@@ -58,3 +60,46 @@ def test_equal_to_transformers(
     assert (found.imported.notes, found.imported.unknown, found.imported.unused) == ([], [], [])
     assert found.text.count("\n") <= 60
     found.check_language_model()
+
+
+ROPES = st.sampled_from([None, LLAMA3, {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}])
+
+
+@settings(max_examples=8)
+@given(
+    family=st.sampled_from(["Llama", "Mistral", "Qwen2", "Qwen3"]),
+    heads=st.sampled_from([(1, 1), (4, 4), (6, 2), (6, 3)]),
+    head_dim=st.sampled_from([2, 6, 10]),
+    tied=st.booleans(),
+    bias=st.booleans(),
+    rope=ROPES,
+    window=st.sampled_from([None, 1, 3, 50]),
+    epsilon=st.sampled_from([1e-6, 0.01]),
+)
+def test_settings_together(
+    tmp_path_factory: pytest.TempPathFactory,
+    family: str,
+    heads: tuple[int, int],
+    head_dim: int,
+    tied: bool,
+    bias: bool,
+    rope: dict[str, Any] | None,
+    window: int | None,
+    epsilon: float,
+) -> None:
+    options: dict[str, Any] = {
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+        "tie_word_embeddings": tied,
+        "rms_norm_eps": epsilon,
+        "num_hidden_layers": 2,
+    }
+    options |= {"rope_parameters": dict(rope)} if rope else {}
+    # a head of Qwen 2 has its share of the width, and biases are not a setting of all
+    options |= {"head_dim": head_dim} if family != "Qwen2" else {}
+    options |= {"attention_bias": bias} if family in ("Llama", "Qwen3") else {}
+    options |= {"mlp_bias": not bias} if family == "Llama" else {}
+    options |= {"sliding_window": window} if family == "Mistral" else {}
+    if family.startswith("Qwen") and window:
+        options |= {"use_sliding_window": True, "sliding_window": window, "max_window_layers": 1}
+    case(tmp_path_factory.mktemp("together"), family, **options).check_language_model()

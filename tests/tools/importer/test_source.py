@@ -51,6 +51,19 @@ def test_a_directory_is_named_or_a_file_in_it(folder: Path, name: str) -> None:
     assert found.configuration.word("model_type", "") == "llama"
 
 
+def test_a_snapshot_of_the_cache_has_the_name_of_its_repository(tmp_path: Path) -> None:
+    """The files in it are links to others, which have no endings."""
+    hub = tmp_path / "models--some-one--a-model"
+    snapshot = hub / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (hub / "blobs").mkdir()
+    (hub / "blobs" / "1").write_text("{}")
+    save_file({"a": np.zeros(2, np.float32)}, hub / "blobs" / "2")
+    (snapshot / "config.json").symlink_to(hub / "blobs" / "1")
+    (snapshot / "model.safetensors").symlink_to(hub / "blobs" / "2")
+    assert open_model(snapshot).name == "some-one/a-model"
+
+
 def test_a_directory_with_one_gguf_file(tmp_path: Path) -> None:
     gguf(tmp_path / "one.gguf")
     assert open_model(tmp_path).weights.path == tmp_path / "one.gguf"
