@@ -75,12 +75,13 @@ class BatchNormalize(Operation):
 
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
         wide = np.result_type(inputs[0].dtype, np.float32)
-        x, scale, bias, mean, variance = (array.astype(wide) for array in inputs)
+        x, scale, bias, mean, variance = (array.astype(wide, copy=False) for array in inputs)
         factor = scale / np.sqrt(variance + wide.type(attributes["epsilon"]))
         offset = bias - mean * factor
         column = (-1, *[1] * (x.ndim - 2))
-        y = x * factor.reshape(column) + offset.reshape(column)
-        return [y.astype(inputs[0].dtype)]
+        y = np.asarray(x * factor.reshape(column))
+        y += offset.reshape(column)
+        return [y.astype(inputs[0].dtype, copy=False)]
 
     def lower(
         self,

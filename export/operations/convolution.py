@@ -103,20 +103,25 @@ class Conv(Operation):
         x, w = (factor(given[name], attributes) for name in ("x", "w"))
         windows = self._windows([_type_of(x), _type_of(w)], attributes)
         groups, (batch, channels), out = attributes["groups"], x.shape[:2], w.shape[0]
-        padded = np.pad(x, windows.padded())
+        padded = np.pad(x, windows.padded()) if any(windows.onnx_pads) else x
         kernels = w.reshape((groups, out // groups, channels // groups, -1))
-        y = np.zeros((batch, groups, out // groups, int(np.prod(windows.counts))), x.dtype)
+        # The matrix of a position by itself, as products are quick to read it.
+        kernels = np.ascontiguousarray(np.moveaxis(kernels, -1, 0))
+        places = int(np.prod(windows.counts))
+        y = None
         # Where a group has one channel the matrices are columns and rows: a product without a sum.
         product = np.multiply if channels == groups else np.matmul
-        for number, offset in enumerate(windows.offsets()):
+        for kernel, offset in zip(kernels, windows.offsets(), strict=True):
             part = padded[windows.slices(offset)].reshape(
-                (batch, groups, channels // groups, y.shape[3])
+                (batch, groups, channels // groups, places)
             )
-            y += product(kernels[..., number], part)
+            made = product(kernel, part)
+            y = made if y is None else np.add(y, made, out=y)
+        assert y is not None, "a kernel has a position"
         y = y.reshape((batch, out, *windows.counts))
         if "bias" in given:
             y = y + given["bias"].astype(x.dtype).reshape((out, *[1] * len(windows.counts)))
-        return [y.astype(dtype)]
+        return [y.astype(dtype, copy=False)]
 
     def lower(
         self,
