@@ -68,7 +68,7 @@ def make_dit() -> Any:
     def modulation(count: int) -> Any:
         return nn.Sequential(nn.SiLU(), nn.Linear(DIM, count * DIM))
 
-    class Attention(nn.Module):  # type: ignore[misc]
+    class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             for name in ("q", "k", "v", "proj"):
@@ -81,7 +81,7 @@ def make_dit() -> Any:
             y = functional.scaled_dot_product_attention(q, k, v)
             return self.proj(y.transpose(1, 2).flatten(2))
 
-    class Mlp(nn.Module):  # type: ignore[misc]
+    class Mlp(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc1, self.fc2 = nn.Linear(DIM, 4 * DIM), nn.Linear(4 * DIM, DIM)
@@ -89,7 +89,7 @@ def make_dit() -> Any:
         def forward(self, x: Any) -> Any:
             return self.fc2(functional.gelu(self.fc1(x), approximate="tanh"))
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.attn, self.mlp, self.adaLN_modulation = Attention(), Mlp(), modulation(6)
@@ -100,7 +100,7 @@ def make_dit() -> Any:
             shift, scale, gate = rest
             return x + gate[:, None] * self.mlp(normalised(x, shift, scale))
 
-    class Final(nn.Module):  # type: ignore[misc]
+    class Final(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.proj = nn.Linear(DIM, PATCH * PATCH * 2 * CHANNELS)
@@ -109,7 +109,7 @@ def make_dit() -> Any:
         def forward(self, x: Any, c: Any) -> Any:
             return self.proj(normalised(x, *self.adaLN_modulation(c).chunk(2, dim=1)))
 
-    class DiT(nn.Module):  # type: ignore[misc]
+    class DiT(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             side = SIZE // PATCH

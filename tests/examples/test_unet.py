@@ -46,7 +46,7 @@ def make_unet(channels: int, classes: int) -> Any:
     """Down with a stack of what was seen on the way, and up again."""
     nn, functional = torch.nn, torch.nn.functional
 
-    class UNet(nn.Module):  # type: ignore[misc]
+    class UNet(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             pairs = list(zip((channels, *WIDTHS), WIDTHS, strict=False))
