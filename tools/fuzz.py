@@ -75,6 +75,7 @@ def targets() -> dict[str, Callable[[], Target]]:
         "program": _program,
         "model": _model,
         "safetensors": _safetensors,
+        "torch": _torch,
         "checkpoint": _checkpoint,
         "onnx": _onnx,
     }
@@ -194,6 +195,32 @@ def _safetensors() -> Target:
 
     def read(data: bytes) -> object:
         return read_header_from(io.BytesIO(data), len(data), "fuzz.safetensors")
+
+    return Target([body], mutate_bytes(words), read)
+
+
+def _torch() -> Target:
+    """PyTorch's format before 1.6, whose pickles no zip file's directory guards."""
+    from sexpgpu.export.storage.torch_source import TorchSource
+
+    storage = b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0aNK\6tQ"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\0(K\2K\3t(K\3K\1t\x89NtR"
+    system = b"\x80\2}X\r\0\0\0little_endian\x88s."
+    magic = b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+    state = b"\x80\2}q\0(X\1\0\0\0w" + tensor + b"q\1X\1\0\0\0l](h\1eX\1\0\0\0ccmy\nNet\n)R}b"
+    body = magic + b"K\1." + system + state + b"u.](X\1\0\0\0ae." + b"\6" + bytes(7 + 24)
+    words = [
+        storage, tensor, b"(", b"t", b"u", b"e", b"h\0", b"h\1", b"R", b"b", b"]", b"}", b"\x85",
+        b"J\xff\xff\xff\xff", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"cos\nsystem\n", b"q\0", b"2",
+        b"ccollections\nOrderedDict\n", b"ctorch\nSize\n", b"r\xff\xff\xff\xff", b"s", b"a",
+    ]  # fmt: skip
+    folder = tempfile.TemporaryDirectory(prefix="fuzz.")
+
+    def read(data: bytes) -> object:
+        path = Path(folder.name) / "w.pt"
+        path.write_bytes(data)
+        source = TorchSource(path)
+        return [source.stored(key).sum() for key in source.keys()]  # noqa: SIM118
 
     return Target([body], mutate_bytes(words), read)
 
