@@ -12,6 +12,7 @@ from sexpgpu.schemas.errors import Source
 
 #: The files of `layers/`, in the order in which they are evaluated and documented.
 LAYER_FILES = (
+    "tensor",
     "linear",
     "activation",
     "normalization",
