@@ -33,23 +33,26 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
 #: Keys of configurations that say nothing about what a trained model computes: of training, of
 #: tokenizers, of how text is generated, of what a model returns beside its result.
 HARMLESS = frozenset(
-    """_name_or_path architectures attention_dropout attention_probs_dropout_prob attn_pdrop
-    auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    """
+    architectures attention_dropout attention_probs_dropout_prob _attn_implementation_autoset
+    attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
     classifier_dropout classifier_dropout_prob cls_token_id decoder_start_token_id
-    directionality diversity_penalty do_sample dtype early_stopping embd_pdrop encoder_stride
-    encoder_no_repeat_ngram_size eos_token_id eos_token_ids exponential_decay_length_penalty
-    finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
-    hidden_dropout_prob id2label initializer_range keys_to_ignore_at_inference label2id
-    length_penalty mask_token_id max_length max_window_layers min_length mlm_probability
-    model_type n_ctx no_repeat_ngram_size num_beam_groups num_beams num_labels
-    num_return_sequences output_attentions output_hidden_states output_past output_scores
-    pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type prefix problem_type remove_invalid_values
-    repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
-    summary_activation summary_first_dropout summary_proj_to_labels summary_type
-    summary_use_proj suppress_tokens task_specific_params temperature tie_word_embeddings
-    tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-    type_vocab_size typical_p use_bfloat16 use_cache""".split()
+    directionality diversity_penalty do_sample dtype early_stopping embd_pdrop
+    encoder_no_repeat_ngram_size encoder_stride eos_token_id eos_token_ids
+    exponential_decay_length_penalty finetuning_task _flash_attn_2_enabled forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range
+    is_llama_config keys_to_ignore_at_inference label2id length_penalty mask_token_id max_length
+    min_length mlm_probability model_type n_ctx _name_or_path no_repeat_ngram_size
+    num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pad_token_id pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    pretraining_tp problem_type remove_invalid_values repetition_penalty resid_pdrop return_dict
+    return_dict_in_generate sep_token_id summary_activation summary_first_dropout
+    summary_proj_to_labels summary_type summary_use_proj suppress_tokens task_specific_params
+    temperature tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
+    transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
+    use_bfloat16 use_cache
+    """.split()
 )
 
 
@@ -68,7 +71,9 @@ def draft_of(source: Source) -> Draft:
             place=configuration.place,
             came=f"model_type {printable(kind, 60) or 'nothing'}",
             expected=", ".join(FAMILIES),
-            help=did_you_mean(kind, FAMILIES),
+            help="of a model of images and text no part is taken"
+            if "text_config" in configuration
+            else did_you_mean(kind, FAMILIES),
         )
     if configuration.take("quantization_config") is not None:
         configuration.unsupported(

@@ -85,6 +85,9 @@ def _decoder(
 
 
 def _activation(configuration: Configuration, key: str) -> Form:
+    # releases have both keys, of which transformers reads one
+    for other in ("hidden_act", "hidden_activation"):
+        configuration.take(other)
     found = activation_of(configuration, key, _TANH)
     return ACTIVATIONS[_TANH] if key == "hidden_act" and found == "gelu" else found
 

@@ -20,7 +20,7 @@ def llama(source: Source) -> Draft:
     """Touvron et al. 2023; Llama 3's rope, and biases where the configuration has them."""
     configuration = source.configuration
     bias = configuration.flag("attention_bias", False)
-    configuration.require("pretraining_tp", 1, why="products are split among devices")
+    configuration.require("rope_interleaved", False, why="neighbours are turned together")
     return Decoder(
         "llama",
         "Llama",
@@ -54,6 +54,7 @@ def mistral(source: Source) -> Draft:
 def qwen2(source: Source) -> Draft:
     """Yang et al. 2024: a Llama with biases for queries, keys and values."""
     configuration = source.configuration
+    configuration.require("use_mrope", False, why="positions are those of images")
     return Decoder(
         "qwen2",
         "Qwen2",
