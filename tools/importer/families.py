@@ -35,21 +35,22 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
 HARMLESS = frozenset(
     """
     architectures attention_dropout attention_probs_dropout_prob _attn_implementation_autoset
-    attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
-    classifier_dropout classifier_dropout_prob cls_token_id decoder_start_token_id
-    directionality diversity_penalty do_sample dtype early_stopping embd_pdrop
-    encoder_no_repeat_ngram_size encoder_stride eos_token_id eos_token_ids
-    exponential_decay_length_penalty finetuning_task _flash_attn_2_enabled forced_bos_token_id
-    forced_eos_token_id gradient_checkpointing hidden_dropout_prob id2label initializer_range
-    is_llama_config keys_to_ignore_at_inference label2id length_penalty mask_token_id max_length
-    min_length mlm_probability model_type n_ctx _name_or_path no_repeat_ngram_size
-    num_beam_groups num_beams num_labels num_return_sequences output_attentions
-    output_hidden_states output_past output_scores pad_token_id pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
-    pretraining_tp problem_type remove_invalid_values repetition_penalty resid_pdrop return_dict
-    return_dict_in_generate sep_token_id summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj suppress_tokens task_specific_params
-    temperature tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
+    attn_pdrop bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    chunk_size_feed_forward classifier_dropout classifier_dropout_prob cls_token_id
+    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty
+    do_sample dtype early_stopping embd_pdrop encoder_no_repeat_ngram_size encoder_stride
+    eos_token_id eos_token_ids exponential_decay_length_penalty finetuning_task
+    _flash_attn_2_enabled forced_bos_token_id forced_eos_token_id gradient_checkpointing
+    hidden_dropout_prob id2label initializer_range is_encoder_decoder is_llama_config
+    keys_to_ignore_at_inference label2id length_penalty mask_token_id max_length min_length
+    mlm_probability model_type n_ctx _name_or_path no_repeat_ngram_size num_beam_groups
+    num_beams num_labels num_return_sequences output_attentions output_hidden_states output_past
+    output_scores pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type prefix pretraining_tp problem_type remove_invalid_values
+    repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type
+    summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
     transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
     use_bfloat16 use_cache
     """.split()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from support.importing import WINDOW, Case, check, made, tokens
 
@@ -36,6 +38,19 @@ def test_equal_to_transformers(tmp_path: Path, options: dict[str, Any]) -> None:
     found = case(tmp_path, **options)
     assert (found.imported.notes, found.imported.unknown, found.imported.unused) == ([], [], [])
     assert found.text.count("\n") <= 56
+    found.check_language_model()
+
+
+def test_the_file_of_the_first_release(tmp_path: Path) -> None:
+    """It has no names before `h` and `wte`, and the masks of its layers."""
+    found = case(tmp_path)
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): a for name, a in load_file(path).items()}
+    masks = {f"h.{i}.attn.bias": np.tril(np.ones((1, 1, 20, 20), np.float32)) for i in range(3)}
+    save_file({**tensors, **masks}, path, {"format": "pt"})
+    found.imported = found.again()
+    assert found.imported.unused == []
+    assert '"h"' in found.text
     found.check_language_model()
 
 
