@@ -21,16 +21,19 @@ if TYPE_CHECKING:
     "-o", "target", metavar="PROGRAM.sx", required=True, type=click.Path(path_type=Path),
     help="The program to write.",
 )  # fmt: skip
+@click.option(
+    "--as", "as_class", metavar="CLASS", help="Which of transformers' classes it is: BertModel …"
+)
 @click.option("--force", is_flag=True, help="Replace the program if there is one.")
 @json_option
-def command(source: Path, target: Path, force: bool, as_json: bool) -> None:
+def command(source: Path, target: Path, as_class: str | None, force: bool, as_json: bool) -> None:
     """Write the program of a model: a directory of Hugging Face's, or a GGUF file.
 
     DIR holds config.json and model.safetensors.  The program loads the weights from where they are.
     """
     from sexpgpu.tools.importer.writing import import_model
 
-    imported = import_model(source, target, force=force)
+    imported = import_model(source, target, force=force, as_class=as_class)
     if as_json:
         click.echo(json.dumps(_data(imported), indent=2))
         return

@@ -55,6 +55,10 @@ class Configuration:
         value = self._values.get(key)
         return default if value is None else value
 
+    def put(self, key: str, value: Any) -> None:
+        """Has a key say something else than the file does."""
+        self._values = {**self._values, key: value}
+
     def whole(
         self, key: str, default: int | None, *, least: int = 1, most: int = WHOLE_LIMIT
     ) -> int:

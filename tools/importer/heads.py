@@ -40,7 +40,7 @@ def classes_of(source: Source, key: str) -> int:
             f"the file has no classifier `{key}`",
             place=str(source.weights.path),
             came=f"architectures {listed(source.configuration.words('architectures'))}",
-            help="a model below its head is called BertModel, ViTModel …",
+            help="what is below the head is read as another class: --as BertModel, --as ViTModel …",
         )
     return shape[0]
 

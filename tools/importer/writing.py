@@ -34,8 +34,10 @@ class Imported:
     unused: list[str] = field(default_factory=list)
 
 
-def import_model(path: Path, target: Path, *, force: bool = False) -> Imported:
-    """Writes the program of the model at a path.
+def import_model(
+    path: Path, target: Path, *, force: bool = False, as_class: str | None = None
+) -> Imported:
+    """Writes the program of the model at a path, or of what `as_class` of transformers reads there.
 
     It is compiled, and its parameters are held against the file's tensors, before it stands in its
     place.  Raises E-IMPORT-001 to E-IMPORT-005 as the model is, E-IMPORT-006 where a file is in the
@@ -43,6 +45,8 @@ def import_model(path: Path, target: Path, *, force: bool = False) -> Imported:
     """
     check_target(target, force=force)
     source = open_model(path)
+    if as_class is not None:
+        source.configuration.put("architectures", [as_class])
     draft = draft_of(source)
     text = draft.text(str(source.weights.path), printable(source.name))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.sx")

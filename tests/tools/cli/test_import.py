@@ -114,6 +114,14 @@ def test_data(cli: Run) -> None:
     }
 
 
+def test_another_class(cli: Run) -> None:
+    assert cli("import", "tiny", "-o", "tiny.sx", "--as", "LlamaModel")[0] == 0
+    assert "(list :hidden (norm (through blocks (tokens ids))))" in Path("tiny.sx").read_text()
+    status, _, err = cli("import", "tiny", "-o", "b.sx", "--as", "LlamaForEverything")
+    assert status == 1
+    assert "expected: LlamaForCausalLM, LlamaModel" in err
+
+
 def test_a_program_that_is_there(cli: Run) -> None:
     Path("tiny.sx").write_text("mine")
     status, _, err = cli("import", "tiny", "-o", "tiny.sx")

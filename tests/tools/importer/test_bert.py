@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sexpgpu.export.graph.types import Array
+from sexpgpu.tools.importer.writing import import_model
 from support.importing import WINDOW, Case, check, made, tokens
 
 transformers = pytest.importorskip("transformers")
@@ -65,6 +66,19 @@ def test_masked_language_model(tmp_path: Path, tied: bool) -> None:
     assert found.text.count("\n") <= 60
     seen = texts()[1]
     check(found.run(*texts())["logits"][seen], theirs(found).logits[seen])
+
+
+def test_another_class_than_the_configuration_names(tmp_path: Path) -> None:
+    found = case(tmp_path, "ForMaskedLM")
+    program = tmp_path / "program.sx"
+    found.imported = import_model(tmp_path / "model", program, force=True, as_class="BertModel")
+    assert found.imported.notes == [
+        "the file has no pooler, and the model gives each token's vector alone"
+    ]
+    assert all(name.startswith("cls.") for name in found.imported.unused)
+    found.model = found.model.bert
+    seen = texts()[1]
+    check(found.run(*texts())["hidden"][seen], theirs(found).last_hidden_state[seen])
 
 
 def test_one_type_of_text_is_no_input(tmp_path: Path) -> None:
