@@ -7,6 +7,7 @@ from sexpgpu.export.operations import (  # noqa: F401
     power,
     functions,
     inverse_functions,
+    gamma,
     comparison,
     conditional,
     logic,

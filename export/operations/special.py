@@ -19,8 +19,8 @@ def erf_array(x: Array) -> Array:
 
 # Rational approximations of erf up to 0.46875 and of exp(x²)·erfc(x) beyond, to 18 digits:
 # W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969),
-# with the digits of his CALERF (netlib).  His third range, beyond 4, is left out: there the second
-# has an error below 1e-16 in erf.
+# with the digits of his CALERF (netlib).  The third range, beyond 4, is for erfc: in erf the second
+# has an error below 1e-16 there.
 _CODY_LIMIT = 0.46875
 _NEAR_NUMERATOR = (
     1.85777706184603153e-1,
@@ -58,6 +58,23 @@ _FAR_DENOMINATOR = (
     3.43936767414372164e3,
     1.23033935480374942e3,
 )
+_TAIL_NUMERATOR = (
+    1.63153871373020978e-2,
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+)
+_TAIL_DENOMINATOR = (
+    1.0,
+    2.56852019228982242e0,
+    1.87295284992346725e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
+_TAIL = 4.0
 #: From here on erf is 1 in f64.
 _ERF_SATURATES = 6.0
 
@@ -72,6 +89,29 @@ def erf(x: Term) -> Term:
     scaled = y.polynomial(_FAR_NUMERATOR) / y.polynomial(_FAR_DENOMINATOR)
     far = x.apply("Sign") * (1 - (-(y * y)).apply("Exp") * scaled)
     return (abs(x) <= _CODY_LIMIT).where(near, far)
+
+
+#: From here on erfc is 0 in f64.
+_ERFC_VANISHES = 30.0
+
+
+def erfc(x: Term) -> Term:
+    """1 - erf(x) by rational approximations, of which none subtracts from 1 where x is large."""
+    size = abs(x)
+    square = x * x
+    near = 1 - x * square.polynomial(_NEAR_NUMERATOR) / square.polynomial(_NEAR_DENOMINATOR)
+    y = size.apply("Min", _ERFC_VANISHES)
+    middle = y.polynomial(_FAR_NUMERATOR) / y.polynomial(_FAR_DENOMINATOR)
+    # 4 stands for what is less, which is not used: there a quotient by 0 would warn or stop.
+    far = y.apply("Max", _TAIL)
+    inverse = 1 / (far * far)
+    quotient = inverse.polynomial(_TAIL_NUMERATOR) / inverse.polynomial(_TAIL_DENOMINATOR)
+    tail = (1 / math.sqrt(math.pi) - inverse * quotient) / far
+    # exp(-y²) as that of a number of few digits, whose square is exact, and of the rest.
+    short = (y * 16).apply("Floor") / 16
+    power = (-(short * short)).apply("Exp") * (-((y - short) * (y + short))).apply("Exp")
+    beyond = power * (y > _TAIL).where(tail, middle)
+    return (size <= _CODY_LIMIT).where(near, (x < 0).where(2 - beyond, beyond))
 
 
 def expm1(x: Term) -> Term:
