@@ -12,9 +12,11 @@ from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, DType, concrete
 
 #: Calls, each by the kinds of its records, what tells most first: where records may meet, and where
-#: it is proved that they do not, so that one call tries as much as several.
+#: it is proved that they do not, so that one call tries as much as several.  Of indices alone low
+#: and high ones may stand in one record.
 TOGETHER = (("random",), ("random",) * 3, ("zeros",), ("low",), ("high",))
 APART = (("random",), ("random", "zeros", "low", "high"))
+INDICES = (("random",), ("random", "ends"))
 
 #: Ranges of whole numbers of which it is not known what they index, wide ones first.
 _RANGES = ((-100, 100), (0, 100), (0, 10), (0, 2), (0, 1))
@@ -39,19 +41,16 @@ class Examples:
         self.level += 1
         return self.level < len(_RANGES)
 
-    def calls(self, *, apart: bool) -> list[tuple[str, ...]]:
-        """The kinds of each call's records; `apart`: records do not meet, by their first axis.
-
-        Zeros are nothing of their own where no input is a float: of indices they are as the low.
-        """
-        floats = any(value.type.dtype.is_float for value in self.graph.inputs)
-        return [
-            tuple(kind for kind in kinds if kind != "zeros" or floats) if apart else kinds
-            for kinds in (APART if apart else TOGETHER)
-        ]
+    def calls(self, *, apart: bool) -> tuple[tuple[str, ...], ...]:
+        """The kinds of each call's records; `apart`: records do not meet, by their first axis."""
+        if not apart:
+            return TOGETHER
+        dtypes = [value.type.dtype for value in self.graph.inputs]
+        return INDICES if all(dtype.is_integer for dtype in dtypes) else APART
 
     def draw(self, kinds: Sequence[str]) -> dict[str, Array]:
-        """Every input by name, a record for each of `kinds`: random, zeros, low or high."""
+        """Every input by name, a record for each of `kinds`: random, zeros, low, high, or ends,
+        which are low or high."""
         generator = np.random.default_rng(len(kinds))
         if len({*kinds}) == 1:
             return self._draw_all(kinds[0], len(kinds), generator)
@@ -74,6 +73,9 @@ class Examples:
             if kind == "random":
                 return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
             return np.full(shape, {"zeros": 0.0, "low": -8.0, "high": 8.0}[kind], dtype.numpy)
+        if kind == "ends":
+            low, high = (self._draw(value, end, batch, generator) for end in ("low", "high"))
+            return np.where(generator.random(shape) < 0.5, low, high)
         least, end = self._range(value.name, kind)
         if kind == "random":
             return np.asarray(generator.integers(least, end, shape)).astype(dtype.numpy)

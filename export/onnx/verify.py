@@ -61,33 +61,36 @@ def verify_model(
     verification = Verification()
     examples = Examples(graph)
     apart = not fixed and prove_independence(graph).independent
+    whole: list[tuple[Evaluation, dict[str, Array], int]] = []
     with ThreadPoolExecutor(1) as loader:
         # ONNX Runtime loads the file while the reference computes.
         loading = loader.submit(Session, path, mapped=mapped)
         calls = deque(examples.calls(apart=apart))
-        while calls:
+        while calls and not (loading.done() and loading.exception()):
             kinds = calls.popleft()
             if fixed and len(kinds) > 1:
                 continue
             evaluation, inputs = _evaluate(examples, kinds, weights, deadline)
-            session = loading.result()
             if evaluation is None:
                 # What one record of several may not be, others may.
                 calls.extend((kind,) for kind in kinds if apart and len(kinds) > 1)
                 continue
-            if evaluation.count < len(graph.nodes):
-                if not verification.runs:
-                    part = _part(evaluation)
-                    verification.checked = (
-                        f"the first {evaluation.count} of {len(graph.nodes)} operations, which "
-                        f"the reference computed in {budget:.0f} seconds,"
-                    )
-                    session = Session(build_part(part), mapped=mapped)
-                    _compare(part, session, evaluation, inputs, weights, verification)
-                break
-            records = len(kinds) if apart else 1
-            _compare(graph, session, evaluation, inputs, weights, verification, records)
-        loading.result()
+            if evaluation.count == len(graph.nodes):
+                whole.append((evaluation, inputs, len(kinds) if apart else 1))
+                continue
+            if not whole:
+                loading.result()
+                part = _part(evaluation)
+                verification.checked = (
+                    f"the first {evaluation.count} of {len(graph.nodes)} operations, which the "
+                    f"reference computed in {budget:.0f} seconds,"
+                )
+                session = Session(build_part(part), mapped=mapped)
+                _compare(part, session, evaluation, inputs, weights, verification)
+            break
+        session = loading.result()
+    for evaluation, inputs, records in whole:
+        _compare(graph, session, evaluation, inputs, weights, verification, records)
     if not verification.runs:
         verification.checked = "nothing but that the file loads: the reference took no inputs"
     return verification

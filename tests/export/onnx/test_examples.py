@@ -7,7 +7,7 @@ import pytest
 
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Batch, DType, TensorType
-from sexpgpu.export.onnx.examples import APART, TOGETHER, Examples
+from sexpgpu.export.onnx.examples import APART, INDICES, TOGETHER, Examples
 from sexpgpu.export.passes.at import gather_at
 from support.programs import GPT, traced
 
@@ -44,14 +44,18 @@ def test_records_of_a_call_are_as_they_are_alone() -> None:
     assert not np.array_equal(together["x0"][:1], examples.draw(("random",))["x0"])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kinds"),
-    [(DType.F32, ("random", "zeros", "low", "high")), (DType.I32, ("random", "low", "high"))],
-)
-def test_records_that_do_not_meet_share_a_call(dtype: DType, kinds: tuple[str, ...]) -> None:
-    examples = Examples(graph_of(dtype, DType.BOOL))
-    assert examples.calls(apart=True) == [("random",), kinds]
-    assert examples.calls(apart=False) == [*TOGETHER]
+@pytest.mark.parametrize("dtype", DType)
+def test_records_that_do_not_meet_share_a_call(dtype: DType) -> None:
+    examples = Examples(graph_of(dtype, DType.I32))
+    assert examples.calls(apart=True) == (INDICES if dtype.is_integer else APART)
+    assert examples.calls(apart=False) == TOGETHER
+
+
+def test_ends_are_low_and_high_ones_in_one_record() -> None:
+    examples = Examples(gather_at(traced(GPT)[0]))
+    tokens = examples.draw(("random", "ends"))["inputs"]
+    assert {*tokens[1].tolist()} == {-40, 39}
+    assert len({*tokens[0].tolist()}) > 2
 
 
 def test_the_same_is_drawn_every_time() -> None:
