@@ -46,7 +46,8 @@ def test_a_result_that_is_not_chosen_has_no_part_in_the_gradient(name: str) -> N
     found, want = gradients(name, *arrays), gradients(name, *(array[:1] for array in arrays))
     for gradient, first in zip(found, want, strict=True):
         np.testing.assert_array_equal(gradient[1:], 0)
-        np.testing.assert_array_equal(gradient[:1], first)
+        # One element and several are compiled apart, and may be rounded otherwise.
+        np.testing.assert_allclose(gradient[:1], first, rtol=1e-15)
 
 
 def test_entropy_has_a_gradient_where_a_probability_is_zero() -> None:
