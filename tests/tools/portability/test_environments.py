@@ -54,6 +54,7 @@ def test_npm_is_asked_for_what_node_runs(calls: list[list[str]], tmp_path: Path)
     runtime = replace(PYTHON, packages=("fake@1",), runner=Path("fake_runner.mjs"))
     place = install(runtime, tmp_path)
     assert calls[0][:2] == ["npm", "install"]
+    assert "--ignore-scripts" in calls[0]
     assert calls[0][-1] == "fake@1"
     assert interpreter(runtime, place) == "node"
 
