@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import jax
@@ -48,11 +49,23 @@ def round_back(x: jax.Array) -> jax.Array:
     return same(x)
 
 
-def plain(name: str, inputs: list[Any], *, reverse: bool, rounded: bool) -> list[jax.Array]:
+#: How many positions each record has; 0 counts as 1.
+LENGTHS = np.array([0, 3, 5], np.int32)
+
+
+def plain(
+    name: str,
+    inputs: list[Any],
+    *,
+    reverse: bool,
+    rounded: bool,
+    lengths: Array | None = None,
+    reset_after: bool = True,
+) -> list[jax.Array]:
     """The layer as it is written down, which JAX differentiates by itself."""
     x, w, r, of_input, of_state, *states = inputs
 
-    def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    def multiplied(a: jax.Array, b: jax.Array) -> jax.Array:
         if not rounded:
             return jnp.matmul(a, b.T, precision="highest")
         a, b = round_both_ways(a), round_both_ways(b)
@@ -60,41 +73,60 @@ def plain(name: str, inputs: list[Any], *, reverse: bool, rounded: bool) -> list
 
     sequence = {}
     for time in reversed(range(TIME)) if reverse else range(TIME):
-        a = jnp.split(product(x[:, time], w) + of_input, GATES[name], axis=-1)
-        b = jnp.split(product(states[0], r) + of_state, GATES[name], axis=-1)
+        a = jnp.split(multiplied(x[:, time], w) + of_input, GATES[name], axis=-1)
+        b = jnp.split(multiplied(states[0], r) + of_state, GATES[name], axis=-1)
         if name == "lstm":
             i, f, g, o = (left + right for left, right in zip(a, b, strict=True))
             c = jax.nn.sigmoid(f) * states[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
-            states = [jax.nn.sigmoid(o) * jnp.tanh(c), c]
+            after = [jax.nn.sigmoid(o) * jnp.tanh(c), c]
         else:
             gate, z = jax.nn.sigmoid(a[0] + b[0]), jax.nn.sigmoid(a[1] + b[1])
-            states = [(1 - z) * jnp.tanh(a[2] + gate * b[2]) + z * states[0]]
-        sequence[time] = states[0]
+            old = gate * b[2]
+            if not reset_after:
+                old = multiplied(gate * states[0], r[2 * HIDDEN :]) + of_state[2 * HIDDEN :]
+            after = [(1 - z) * jnp.tanh(a[2] + old) + z * states[0]]
+        is_read = (time < np.maximum(lengths, 1))[:, None] if lengths is not None else True
+        sequence[time] = jnp.where(is_read, after[0], 0)
+        states = [jnp.where(is_read, *pair) for pair in zip(after, states, strict=True)]
     return [jnp.stack([sequence[time] for time in range(TIME)], 1), *states]
 
 
-@pytest.mark.parametrize("name", GATES)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("precision", ["f64", "f32", "bf16"])
-def test_gradients(name: str, reverse: bool, precision: str) -> None:
-    inputs, given = operands(name, np.float64 if precision == "f64" else np.float32)
-    attributes = {
-        "reverse": reverse,
-        "precision": "bf16" if precision == "bf16" else "f32",
-        **given,
-    }
+@pytest.mark.parametrize(
+    ("name", "reset_after", "lengths", "reverse", "precision"),
+    [
+        *product(GATES, [True], [None], [False, True], ["f64", "f32", "bf16"]),
+        *product(GATES, [True], [LENGTHS], [True], ["f64"]),
+        *product(GATES, [True], [LENGTHS], [False], ["bf16"]),
+        ("gru", False, None, False, "bf16"),
+        ("gru", False, LENGTHS, True, "f64"),
+    ],
+)
+def test_gradients(
+    name: str, reset_after: bool, lengths: Array | None, reverse: bool, precision: str
+) -> None:
+    inputs, attributes = operands(name, np.float64 if precision == "f64" else np.float32)
+    attributes["reverse"] = reverse
+    attributes["precision"] = "bf16" if precision == "bf16" else "f32"
+    if name == "gru":
+        attributes["reset-after"] = reset_after
+    given = inputs
+    if lengths is not None:
+        given = [*inputs, lengths]
+        attributes["given"] += ("lengths",)
 
     @jax.jit
     def written(inputs: list[jax.Array]) -> list[jax.Array]:
-        return plain(name, inputs, reverse=reverse, rounded=precision == "bf16")
+        rounded = precision == "bf16"
+        options: dict[str, Any] = {"lengths": lengths, "reset_after": reset_after}
+        return plain(name, inputs, reverse=reverse, rounded=rounded, **options)
 
     results, pull = jax.vjp(written, [jnp.asarray(x) for x in inputs])
     tolerance = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-5}[precision]
-    for made, want in zip(apply(name, inputs, **attributes), results, strict=True):
+    for made, want in zip(apply(name, given, **attributes), results, strict=True):
         np.testing.assert_allclose(made, want, rtol=tolerance, atol=tolerance)
     cotangents = [normal(*r.shape, seed=9 + i, dtype=r.dtype) for i, r in enumerate(results)]
     (wanted,) = pull([jnp.asarray(c) for c in cotangents])
-    found = gradients(name, inputs, cotangents, **attributes)
+    found = gradients(name, given, cotangents, **attributes)
     # A number that lies between two of bf16 may be rounded to either.
     relative = 2e-2 if precision == "bf16" else tolerance
     for index, (gradient, want) in enumerate(zip(found, wanted, strict=True)):
