@@ -48,7 +48,7 @@ def from_stored(stored: StoredCheckpoint, *, trained: bool) -> Subject:
     """The same, of a checkpoint that is open."""
     model = read_model(stored.model(), str(stored.location / "model.json"))
     _place(model, stored)
-    weights = _weights(stored, model, trained)
+    weights = _checked(stored.weights(trained=trained), stored, model)
     return Subject(model, weights.array, str(stored.location), kept=_kept(stored, weights))
 
 
@@ -58,11 +58,17 @@ def from_program_and_checkpoint(path: Path, where: str, *, trained: bool) -> Sub
     Raises E-CKPT-005 where the program is another than the checkpoint's, E-INFER-001 where its
     model cannot run alone.
     """
+    # Imported where it is used: who serves an export has no use for it.
+    from concurrent.futures import ThreadPoolExecutor
+
     stored = open_checkpoint(where)
     document = stored.document
-    program = recompile(path, document, str(stored.location))
-    model = record_model(trace_alone(program), document, str(stored.location))
-    weights = _weights(stored, model, trained)
+    with ThreadPoolExecutor(1) as hasher:
+        # The file of weights is hashed while the program is evaluated.
+        opening = hasher.submit(stored.weights, trained=trained)
+        program = recompile(path, document, str(stored.location))
+        model = record_model(trace_alone(program), document, str(stored.location))
+    weights = _checked(opening.result(), stored, model)
     moved = moved_lines(program, document)
     return Subject(model, weights.array, str(stored.location), moved, _kept(stored, weights))
 
@@ -96,9 +102,8 @@ def _place(model: ModelFile, stored: StoredCheckpoint) -> None:
     model.slug = stored.document.slug
 
 
-def _weights(stored: StoredCheckpoint, model: ModelFile, trained: bool) -> Weights:
-    """The checkpoint's weights, of which those of the model are found to be there."""
-    weights = stored.weights(trained=trained)
+def _checked(weights: Weights, stored: StoredCheckpoint, model: ModelFile) -> Weights:
+    """The checkpoint's weights, among which those of the model are found to be."""
     known = set(weights.keys())
     for path, value in model.graph.weights.items():
         expected = (value.type.dtype.value, list(value.type.shape))
