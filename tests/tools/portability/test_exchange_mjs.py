@@ -62,10 +62,12 @@ def test_every_dtype_comes_through(tmp_path: Path) -> None:
             assert found[name].tobytes() == array.tobytes()
 
 
-def test_a_runner_may_measure_itself(tmp_path: Path) -> None:
+def test_a_runner_may_measure_the_smallest_batch_itself(tmp_path: Path) -> None:
     runner = SAME.replace("(x) => x", "(x) => x, measure: async (x) => x.i32.bytes.length")
-    _, result = run(runner, tmp_path, [1])
-    assert result["runs"] == [{"batch": 1, "seconds": 4}]
+    _, result = run(runner, tmp_path, [3, 1])
+    assert [each["batch"] for each in result["runs"]] == [3, 1]
+    assert result["runs"][1]["seconds"] == 4
+    assert result["runs"][0]["seconds"] != 4
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,13 @@ async function main() {
   for (const batch of about.batches) {
     begin({ stage: 'run', batch });
     const inputs = readTensors(readFileSync(path.join(folder, `inputs-${batch}.safetensors`)));
+    const called = performance.now();
     const outputs = await run(inputs);
+    let seconds = (performance.now() - called) / 1000;
     writeFileSync(path.join(out, `outputs-${batch}.safetensors`), writeTensors(outputs));
-    const seconds = measure ? await measure(inputs) : await median(() => run(inputs));
+    if (batch === Math.min(...about.batches)) {
+      seconds = measure ? await measure(inputs) : await median(() => run(inputs));
+    }
     result.runs.push({ batch, seconds });
   }
   note({ failure: null });
