@@ -55,7 +55,7 @@ class Decoder:
     scale: float | None = None
     softcap: float | None = None
     final_softcap: float | None = None
-    #: The head's file says, and what is tied where the file has no head of its own.
+    #: Whether the head is the table of tokens where the configuration does not say.
     tied: bool = False
     notes: list[str] = field(default_factory=list)
 

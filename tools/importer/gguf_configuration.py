@@ -99,6 +99,7 @@ def configuration_of(source: GgufSource) -> Configuration:
     called = {key: f"{architecture}.{name}" for key, name in keys.items()}
     values = {key: own.pop(name) for key, name in keys.items() if name in own}
     values |= {"model_type": kind, "architectures": [head], **_vocabulary(source)}
+    # what is found out below joins the values of the same configuration
     configuration = Configuration(values, place, called)
     _check(own, architecture, configuration, metadata)
     values |= _rope(own, source, configuration)
@@ -107,7 +108,7 @@ def configuration_of(source: GgufSource) -> Configuration:
     if (pattern := own.pop("attention.sliding_window_pattern", None)) is not None:
         values["sliding_window_pattern"] = pattern
         called["sliding_window_pattern"] = f"{architecture}.attention.sliding_window_pattern"
-    for name in own.keys() - set(_TOLD):
+    for name in sorted(own.keys() - set(_TOLD)):
         values[name], called[name] = own[name], f"{architecture}.{name}"
     return configuration
 
@@ -124,8 +125,8 @@ def _vocabulary(source: GgufSource) -> dict[str, Any]:
     """What the tensors say: how many tokens there are, and whether the head is a table apart."""
     keys = set(source.keys())
     values: dict[str, Any] = {"tie_word_embeddings": "output.weight" not in keys}
-    if "token_embd.weight" in keys:
-        values["vocab_size"] = source.describe("token_embd.weight")[1][0]
+    if "token_embd.weight" in keys and (shape := source.describe("token_embd.weight")[1]):
+        values["vocab_size"] = shape[0]
     return values
 
 
@@ -188,7 +189,8 @@ def _llama3(source: GgufSource, configuration: Configuration) -> dict[str, Any]:
     base = configuration.number("rope_theta", 10000.0)
     waves = 2 * np.pi * base ** (np.arange(shape[0]) / shape[0])
     smooth = (original / waves - low) / (high - low)
-    wanted = 1 / ((1 - smooth) / factor + smooth)
+    with np.errstate(all="ignore"):
+        wanted = 1 / ((1 - smooth) / factor + smooth)
     wanted = np.where(waves < original / high, 1, np.where(waves > original / low, factor, wanted))
     if not np.allclose(factors, wanted, rtol=1e-4):
         why = "the factors of the rope are those of no scaling that is known"

@@ -83,12 +83,7 @@ def open_model(path: Path) -> Source:
         folder, weights = path.parent, _weights_of(path.parent) if path.name == CONFIG else path
     source = open_source(_named(weights))
     if isinstance(source, GgufSource):
-        return Source(
-            path.resolve().stem if path.is_file() else source.path.stem,
-            configuration_of(source),
-            source,
-            "gguf",
-        )
+        return Source(weights.stem, configuration_of(source), source, "gguf")
     return Source(_name_of(folder), _read(folder / CONFIG), source, "transformers")
 
 

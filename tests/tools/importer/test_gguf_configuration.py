@@ -143,6 +143,18 @@ def test_quantised_matrices(tmp_path: Path) -> None:
     assert 1e-4 < difference < 0.2
 
 
+@pytest.mark.parametrize(
+    "factors", [[1.0, 2.0, 3.0], [0.0] * 3, [float("nan")] * 3, [1.0, 1.0, float("inf")]], ids=str
+)
+def test_factors_of_no_known_rope(tmp_path: Path, factors: list[float]) -> None:
+    extra = {"rope_freqs.weight": np.array(factors, np.float32)}
+    path = write_gguf(decoder("llama"), tmp_path / "a.gguf", extra=extra)
+    with pytest.raises(SexpgpuError) as caught:
+        import_model(path, tmp_path / "a.sx")
+    assert caught.value.code == "E-IMPORT-004"
+    assert caught.value.message.endswith("of no scaling that is known")
+
+
 VALUES = st.one_of(
     st.integers(0, 2**32 - 1), st.floats(width=32, allow_nan=True), st.booleans(),
     st.text(max_size=6), st.lists(st.integers(0, 9), min_size=1, max_size=3),
