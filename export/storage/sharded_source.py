@@ -1,8 +1,9 @@
-"""`:load` from several safetensors files that an index names, as those of large models."""
+"""`:load` from several files that an index names, as those of large models."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.safetensors_source import SafetensorsSource
+from sexpgpu.export.storage.torch_source import TorchSource
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
 from sexpgpu.schemas.errors import SexpgpuError
 
@@ -18,8 +20,14 @@ _INDEX_LIMIT = 64 << 20
 _FILES_LIMIT = 10_000
 
 
+_READERS: dict[str, Callable[[Path], WeightSource]] = {
+    ".safetensors": SafetensorsSource,
+    ".bin": TorchSource,
+}
+
+
 class _Index(msgspec.Struct):
-    """`model.safetensors.index.json`: the file of each tensor."""
+    """`model.safetensors.index.json` or `pytorch_model.bin.index.json`: the file of each tensor."""
 
     weight_map: dict[str, str]
 
@@ -38,14 +46,14 @@ class ShardedSource(WeightSource):
         try:
             self._files = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
         except msgspec.DecodeError as error:
-            raise unreadable(path, f"it is no index of safetensors files: {error}") from None
+            raise unreadable(path, f"it is no index of files of weights: {error}") from None
         self._names = sorted(set(self._files.values()))
         if len(self._names) > _FILES_LIMIT:
             raise unreadable(path, f"the index names more than {_FILES_LIMIT:,} files")
         for name in self._names:
-            if Path(name).name != name or not name.endswith(".safetensors"):
-                raise unreadable(path, f"the index names no safetensors file beside it: {name!r}")
-        self._open: dict[str, SafetensorsSource] = {}
+            if Path(name).name != name or Path(name).suffix not in _READERS:
+                raise unreadable(path, f"the index names no file of weights beside it: {name!r}")
+        self._open: dict[str, WeightSource] = {}
 
     def keys(self) -> list[str]:
         return list(self._files)
@@ -60,14 +68,14 @@ class ShardedSource(WeightSource):
         own = [super().sha256(), *(self._shard(name).sha256() for name in self._names)]
         return hashlib.sha256("".join(f"{line}\n" for line in own).encode()).hexdigest()
 
-    def _source(self, key: str) -> SafetensorsSource:
+    def _source(self, key: str) -> WeightSource:
         """The file of a key, which it must hold."""
         source = self._shard(self._files[key])
         if key not in set(source.keys()):
             raise unreadable(self.path, f"{source.path.name} does not hold its `{key}`")
         return source
 
-    def _shard(self, name: str) -> SafetensorsSource:
+    def _shard(self, name: str) -> WeightSource:
         if name not in self._open:
             path = self.path.parent / name
             if not path.exists():
@@ -77,5 +85,5 @@ class ShardedSource(WeightSource):
                     place=str(self.path),
                     help="the index names it: all files of a sharded model are needed",
                 )
-            self._open[name] = SafetensorsSource(path)
+            self._open[name] = _READERS[path.suffix](path)
         return self._open[name]

@@ -21,6 +21,7 @@ _FORMATS: dict[str, Callable[[Path], WeightSource]] = {
     ".npz": NpzSource,
     ".npy": NpySource,
     ".gguf": GgufSource,
+    ".bin.index.json": ShardedSource,
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TorchSource),
     **dict.fromkeys((".h5", ".hdf5"), Hdf5Source),
 }

@@ -104,6 +104,25 @@ def theirs(files: dict[str, Path]) -> Any:
     return predict
 
 
+def test_torch_computes_what_keras_does(files: dict[str, Path]) -> None:
+    """`LSTMCell.call` of Keras in NumPy, with the sigmoid that the package asks for."""
+    x = np.random.default_rng(2).standard_normal((2, 7, 100)).astype(np.float32)
+    with h5py.File(files["weights.hdf5"]) as file:
+        layer = keras_lstm(file["rnn_1/rnn_1"])
+    kernel, recurrent = layer.weight_ih_l0.detach().numpy().T, layer.weight_hh_l0.detach().numpy().T
+    bias = layer.bias_ih_l0.detach().numpy()
+    h = c = np.zeros((2, 128), np.float32)
+    for step in range(7):
+        z = x[:, step] @ kernel + h @ recurrent + bias
+        i, f, candidate, o = np.split(z, 4, axis=1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(candidate)
+        h = o * np.tanh(c)
+    with torch.no_grad():
+        sequence, _ = layer(torch.from_numpy(x))
+    np.testing.assert_allclose(sequence[:, -1].numpy(), h, rtol=0, atol=1e-5)
+
+
 def test_equal_to_the_graph_of_the_package(
     ours: Recognised, theirs: Any, vocabulary: dict[str, int], record_property: Any
 ) -> None:

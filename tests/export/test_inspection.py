@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from sexpgpu.export.inspection import Tensor, inspect
 from sexpgpu.schemas.errors import SexpgpuError
 from support.exports import MODELS, checkpoint, export
+from support.torch_files import write_arrays
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,12 @@ def test_weights(tmp_path: Path) -> None:
     assert inspect(str(tmp_path / "w.npz")).weights == [Tensor("b", "i64", [4])]
     (array,) = inspect(str(tmp_path / "w.npy")).weights
     assert (array.dtype, array.shape, array.elements) == ("f64", [5, 1], 5)
+
+
+def test_weights_of_others(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "w.pt", {"layer.w": np.zeros((2, 3), np.float32)})
+    found = inspect(str(tmp_path / "w.pt"))
+    assert found.weights == [Tensor("layer.w", "f32", [2, 3])]
 
 
 # What is not

@@ -1,4 +1,4 @@
-"""`:load` from several safetensors files: read as one, and refused where one is not there."""
+"""`:load` from several files: read as one, and refused where one is not there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from sexpgpu.export.graph.types import DType
 from sexpgpu.export.storage.sources import open_source
 from sexpgpu.schemas.errors import SexpgpuError
+from support.torch_files import write_arrays
 
 A, B, C = (np.full((2, 3), number, np.float32) for number in range(3))
 MAP = {"a": "one.safetensors", "c": "two.safetensors", "b": "one.safetensors"}
@@ -46,6 +47,16 @@ def test_the_tensors_of_all_files(index: Path) -> None:
     assert refused(index, "d").code == "E-LOAD-002"
 
 
+def test_the_files_of_a_pytorch_checkpoint(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "one.exe", {"a": A, "b": B})
+    write_arrays(tmp_path / "two.bin", {"c": C})
+    files = {key: name.replace("safetensors", "bin") for key, name in MAP.items()}
+    index = write(tmp_path, files).rename(tmp_path / "pytorch_model.bin.index.json")
+    source = open_source(index)
+    for key, array in {"a": A, "b": B, "c": C}.items():
+        np.testing.assert_array_equal(source.read(key, DType.F32, (2, 3)), array)
+
+
 def test_the_sum_is_of_every_file(index: Path) -> None:
     files = [index, index.parent / "one.safetensors", index.parent / "two.safetensors"]
     own = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
@@ -71,12 +82,12 @@ def test_a_tensor_that_its_file_does_not_hold(index: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../one.safetensors", "/etc/one.safetensors", "a/one.safetensors", "one.bin", "", "..", "x\0"],
+    ["../one.safetensors", "/etc/one.safetensors", "a/one.safetensors", "one.exe", "", "..", "x\0"],
 )
 def test_files_elsewhere_are_not_opened(index: Path, name: str) -> None:
     error = refused(write(index.parent, {"a": name}))
     assert error.code == "E-LOAD-004"
-    assert "no safetensors file beside it" in error.message
+    assert "no file of weights beside it" in error.message
 
 
 @pytest.mark.parametrize(
