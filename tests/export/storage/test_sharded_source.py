@@ -48,7 +48,7 @@ def test_the_tensors_of_all_files(index: Path) -> None:
 
 
 def test_the_files_of_a_pytorch_checkpoint(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "one.exe", {"a": A, "b": B})
+    write_arrays(tmp_path / "one.bin", {"a": A, "b": B})
     write_arrays(tmp_path / "two.bin", {"c": C})
     files = {key: name.replace("safetensors", "bin") for key, name in MAP.items()}
     index = write(tmp_path, files).rename(tmp_path / "pytorch_model.bin.index.json")
