@@ -38,7 +38,7 @@ class OnnxValue:
     `array` is the value itself where it is a small constant, `weight` whether it is an
     initializer that holds a weight as the model has it.  `transpose_of` is the matrix that this
     one is the transpose of, where that is known: a product can read it as it is stored.
-    `bounded_below` says that no element is -inf.
+    `bounded_below` says that no element is -inf, `never_negative` that none is below 0.
     """
 
     name: str
@@ -47,6 +47,7 @@ class OnnxValue:
     weight: bool = False
     transpose_of: OnnxValue | None = None
     bounded_below: bool = False
+    never_negative: bool = False
 
     @property
     def dtype(self) -> DType:

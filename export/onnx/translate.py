@@ -25,6 +25,7 @@ def translate_nodes(onnx: Lowering, nodes: Sequence[Node], known: dict[Value, On
                 array=array,
                 transpose_of=source,
                 bounded_below=node.operation.bounded_below,
+                never_negative=node.operation.never_negative,
             )
 
 
@@ -60,6 +61,7 @@ def widen(onnx: Lowering, value: OnnxValue) -> OnnxValue:
         array=None if value.array is None else value.array.astype(DType.F32.numpy),
         transpose_of=widen(onnx, source) if source else None,
         bounded_below=value.bounded_below,
+        never_negative=value.never_negative,
     )
 
 

@@ -40,7 +40,7 @@ class Sigmoid(ElementwiseFormula):
 
     name = "sigmoid"
     signature = UNARY_FLOAT
-    bounded_below = True
+    bounded_below = never_negative = True
     example = ("(sigmoid (tensor (list 0.0)))", "[0.5]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:
@@ -77,7 +77,7 @@ class Relu(ElementwiseFormula):
 
     name = "relu"
     signature = UNARY_NUMBER
-    bounded_below = True
+    bounded_below = never_negative = True
     example = ("(relu (tensor (list -1.0 2.0)))", "[0.0 2.0]")
 
     def compute(self, arrays: Sequence[Array], attributes: Attributes) -> Array:

@@ -110,6 +110,8 @@ class Operation(ABC):
     dtype_help: ClassVar[str] = "convert it with `cast`"
     #: Whether no number of its results is -inf, whatever it is given.
     bounded_below: ClassVar[bool] = False
+    #: Whether no number of its results is below 0.
+    never_negative: ClassVar[bool] = False
     #: Whether it draws random numbers, so that only training may use it.
     random: ClassVar[bool] = False
     #: Whether its several tensor operands broadcast, so that numbers may stand for tensors.

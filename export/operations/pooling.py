@@ -16,6 +16,8 @@ from sexpgpu.export.operations.windows import SAME, VALID, Windows, check_padded
 
 #: Up to this size every position of a window is a slice; larger ones are put together from halves.
 _SLICED_SIZE = 8
+#: Elements of a kernel of ones, one for each channel, that may stand in the file.
+_LARGEST_KERNEL = 2**14
 
 
 class Pooling(Operation):
@@ -94,7 +96,9 @@ class MaxPool(Pooling):
 
     ONNX: the strided slices at each position in the window, and their Max, axis by axis, since
     runtimes' MaxPool loses NaN and -inf.  After an activation in f32 that never gives -inf it
-    is MaxPool, and NaN where AveragePool is.
+    is MaxPool, and NaN where AveragePool is; after relu and sigmoid MaxPool and what is 0 or NaN:
+    Relu of the negative sum of each window, by Conv, since convolutions that stand around it have
+    a layout of their own, which these keep.
     """
 
     name = "max-pool"
@@ -121,8 +125,11 @@ class MaxPool(Pooling):
         (x,) = inputs
         windows = self._windows(x.type, attributes)
         if x.bounded_below and x.dtype is DType.F32 and max(windows.sizes) <= _SLICED_SIZE:
-            mean = _pool(onnx, "AveragePool", x.name, windows)
             largest = _pool(onnx, "MaxPool", x.name, windows)
+            channels = known(self.name, "the channels", x.shape[1])
+            if x.never_negative and channels * int(np.prod(windows.sizes)) <= _LARGEST_KERNEL:
+                return [onnx.add("Add", largest, _nothing_or_nan(onnx, x.name, channels, windows))]
+            mean = _pool(onnx, "AveragePool", x.name, windows)
             return [onnx.add("Where", onnx.add("IsNaN", mean), mean, largest)]
         least = onnx.constant(np.asarray(_least(x.dtype), x.dtype.numpy))
         return [_combine(onnx, "Max", x.name, windows, least)]
@@ -214,6 +221,21 @@ def _pool(
         pads=windows.onnx_pads,
         count_include_pad=None if include_pad is None else int(include_pad),
     )
+
+
+def _nothing_or_nan(onnx: Lowering, x: str, channels: int, windows: Windows) -> str:
+    """NaN for a window that holds one, else 0: of numbers that are 0 or more."""
+    minus = np.full((channels, 1, *windows.sizes), -1, np.float32)
+    sums = onnx.add(
+        "Conv",
+        x,
+        onnx.constant(minus),
+        kernel_shape=list(windows.sizes),
+        strides=list(windows.strides),
+        pads=windows.onnx_pads,
+        group=channels,
+    )
+    return onnx.add("Relu", sums)
 
 
 def _combine(onnx: Lowering, op_type: str, x: str, windows: Windows, padding: str) -> str:

@@ -162,8 +162,13 @@ def test_max_pool_after_an_activation(activation: str, call: Any, share: float, 
 def test_what_max_pool_becomes() -> None:
     x = numbers(0, 1, 2, 9, 9)
     attributes = {"size": (3,), "stride": (2,), "padding": 1}
-    after = ["AveragePool", "MaxPool", "IsNaN", "Where"]
-    assert lowered_operators(pooled("relu", attributes, x)) == ["Relu", *after]
+    after = ["MaxPool", "AveragePool", "IsNaN", "Where"]
+    assert lowered_operators(pooled("leaky-relu", attributes, x))[-4:] != after
+    assert lowered_operators(pooled("gelu", attributes, x))[-4:] == after
+    summed = ["MaxPool", "Conv", "Relu", "Add"]
+    assert lowered_operators(pooled("relu", attributes, x)) == ["Relu", *summed]
+    many = np.zeros((1, 2000, 3, 3), np.float32)
+    assert lowered_operators(pooled("relu", attributes, many)) == ["Relu", *after]
     assert "MaxPool" not in lowered_operators(pooled("exp", attributes, x))
     assert "MaxPool" not in lowered_operators(pooled("relu", attributes, x.astype(np.float64)))
     large = {"size": (9,), "stride": (1,), "padding": 4}
@@ -175,6 +180,12 @@ def test_what_is_bounded_below() -> None:
     for name in BOUNDED:
         (y,) = check(name, [x])
         assert not np.isneginf(y).any(), name
+        if all_operations()[name].never_negative:
+            assert not (y < 0).any(), name
+    assert {name for name in BOUNDED if all_operations()[name].never_negative} == {
+        "relu",
+        "sigmoid",
+    }
     assert {"relu", "sigmoid", "silu", "gelu", "hard-swish"} <= set(BOUNDED)
 
 
