@@ -1,4 +1,4 @@
-"""Constant folding: what depends on no input and no weight is computed now, if that is smaller."""
+"""Constant folding: what depends on no input and no weight is computed now, if that is small."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.passes.prune import remove_dead
 from sexpgpu.schemas.errors import SexpgpuError
 
-#: Bytes that a node takes in a file at least, with its names and its place in the source, so that a
-#: result of this size never grows it.
-_NODE_BYTES = 48
+#: Bytes of results that are computed whatever they replace.  Runtimes would compute them when they
+#: load the file, and are not always right: OpenVINO leaves out the Abs of a row that is constant.
+_SMALL = 2**14
 
 
 def fold_constants(graph: Graph) -> Graph:
     """The same graph with nodes over constants replaced by their values.
 
     Needs: any graph.  Leaves: the same outputs, to the bit of the reference.  A node is folded
-    only where its result takes no more bytes than the node and the constants that go with it.
+    where its result is small, or takes no more bytes than the constants that go with it.
     """
     constant = all_operations()["constant"]
     rewriter = Rewriter(graph)
@@ -40,7 +40,7 @@ def fold_constants(graph: Graph) -> Graph:
             or not outputs.isdisjoint(node.results)
             or node.operation.random
             or any(size is None for size in sizes)
-            or sum(size or 0 for size in sizes) > max(_NODE_BYTES, goes)
+            or sum(size or 0 for size in sizes) > max(_SMALL, goes)
         ):
             rewriter.keep(node)
             continue
