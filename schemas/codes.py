@@ -288,8 +288,8 @@ CODES: dict[str, Explanation] = {
     "E-LOAD-004": Explanation(
         "a :load file cannot be read",
         "Files of weights are .safetensors, .npz, .npy, PyTorch's .pt, .pth, .bin and .ckpt, .gguf "
-        "(of which quantised ones need the `gguf` extra), and .h5 and .hdf5 (which need `hdf5`). "
-        "Nothing in a file is ever run: of a pickle only what describes tensors is read.",
+        "(of which quantised ones need the `gguf` extra), and .h5, .hdf5 and .keras (which need "
+        "`hdf5`). Nothing in a file is ever run: of a pickle only what describes tensors is read.",
     ),
     "E-FETCH-001": Explanation(
         "a model cannot be fetched",

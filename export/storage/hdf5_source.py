@@ -1,4 +1,4 @@
-"""`:load` from HDF5, `.h5` and `.hdf5`, as Keras writes weights.
+"""`:load` from HDF5, `.h5` and `.hdf5`, and from Keras's archives, `.keras`, which hold one.
 
 The `h5py` package reads what describes the datasets.  Their numbers are read here, from the file as
 it is mapped, so that no filter runs but deflate, and none makes more than the dataset has.
@@ -6,19 +6,23 @@ it is mapped, so that no filter runs but deflate, and none makes more than the d
 
 from __future__ import annotations
 
+import io
 import math
 import mmap
+import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.weight_source import WeightSource, unreadable
+from sexpgpu.export.storage.zip_member import is_plain, member_start
 from sexpgpu.schemas.errors import SexpgpuError
 
 _DEFLATE, _SHUFFLE, _CHECKSUM = 1, 2, 3
@@ -26,6 +30,7 @@ _CHECKSUM_BYTES = 4
 _DEFLATE_RATIO = 1032
 """What deflate can make of one byte at most."""
 
+_KERAS_WEIGHTS = "model.weights.h5"
 _DEPTH_LIMIT = 64
 _ITEMS_LIMIT = 30_000
 _FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
@@ -69,13 +74,17 @@ class Hdf5Source(WeightSource):
             size = path.stat().st_size
             if size < 8:
                 raise unreadable(path, "it is too short for an HDF5 file")
-            self._bytes = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            whole = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+            start = 0
+            if path.suffix.lower() == ".keras":
+                start, size = _weights_of(file, path, size)
+        self._bytes = whole[start : start + size]
         try:
-            with h5py.File(path, "r", locking=False) as file:
-                if file.userblock_size:
+            with h5py.File(_Part(self._bytes), "r") as content:
+                if content.userblock_size:
                     raise unreadable(path, "it has a user block before its content", _REWRITE)
                 reader = _Reader(h5py, path, size)
-                self._datasets = dict(reader.datasets(file))
+                self._datasets = dict(reader.datasets(content))
         except _FAULTS as error:
             reason = str(error).partition("\n")[0][:200]
             raise unreadable(path, f"it is damaged, or no HDF5 file: {reason}") from None
@@ -107,7 +116,7 @@ class Hdf5Source(WeightSource):
         """The dataset out of its chunks, one at a time."""
         array = np.empty(dataset.shape, dataset.dtype)
         for chunk in dataset.chunks:
-            raw = self._bytes[chunk.start : chunk.start + chunk.nbytes]
+            raw = bytes(self._bytes[chunk.start : chunk.start + chunk.nbytes])
             values = self._unfiltered(key, raw, chunk, dataset)
             # a chunk at the end reaches past the dataset
             ends = zip(chunk.at, dataset.chunk, dataset.shape, strict=True)
@@ -133,6 +142,47 @@ class Hdf5Source(WeightSource):
         if len(raw) != wanted:
             raise unreadable(self.path, f"dataset `{key}` is damaged: a chunk has another size")
         return np.frombuffer(raw, dataset.dtype).reshape(dataset.chunk)
+
+
+class _Part(io.RawIOBase):
+    """A part of a file as a file, for h5py to read."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content = content
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._content)}
+        self._position = max(0, origin[whence] + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._content[self._position : self._position + len(buffer)]
+        buffer[: len(found)] = found
+        self._position += len(found)
+        return len(found)
+
+
+def _weights_of(file: BinaryIO, path: Path, size: int) -> tuple[int, int]:
+    """Where the HDF5 file in one of Keras's archives begins, and how long it is."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo(_KERAS_WEIGHTS)
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, ValueError, struct.error) as error:
+        reason = f"it is no zip file that holds {_KERAS_WEIGHTS}: {error}"
+        raise unreadable(path, reason) from None
+    if not is_plain(info):
+        raise unreadable(path, f"{_KERAS_WEIGHTS} in it is compressed", "unzip it, and load that")
+    start = member_start(file, info, path)
+    if start + info.file_size > size:
+        raise unreadable(path, f"{_KERAS_WEIGHTS} reaches past its end")
+    return start, info.file_size
 
 
 class _Reader:

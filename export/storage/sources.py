@@ -23,15 +23,11 @@ _FORMATS: dict[str, Callable[[Path], WeightSource]] = {
     ".gguf": GgufSource,
     ".bin.index.json": ShardedSource,
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), TorchSource),
-    **dict.fromkeys((".h5", ".hdf5"), Hdf5Source),
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), Hdf5Source),
 }
 
 #: How the names of files of weights end.
 ENDINGS = tuple(_FORMATS)
-_HELP = {
-    ".keras": "it is a zip file: unzip it, and load the model.weights.h5 in it",
-    ".pkl": "`torch.save` of what it holds, or np.savez, writes what can be loaded",
-}
 
 
 def open_source(path: str | Path) -> WeightSource:
@@ -56,7 +52,7 @@ def open_source(path: str | Path) -> WeightSource:
             raise unreadable(
                 path,
                 f"the ending `{path.suffix}` is unknown",
-                _HELP.get(path.suffix, f"files of weights end in {', '.join(ENDINGS)}"),
+                f"files of weights end in {', '.join(ENDINGS)}",
             )
         status = path.stat()
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -99,5 +99,5 @@ def persistent(identity: object) -> object:
                 raise PickleFault("a storage is a view of another")
             if not 0 <= count < 2**60:
                 raise PickleFault(f"a storage of {count:,} elements is too large for any machine")
-            return Storage(kind.removeprefix("torch.").removeprefix("storage."), key, count)
+            return Storage(kind.rpartition(".")[2], key, count)
     raise PickleFault("a storage is described in another way than torch does")

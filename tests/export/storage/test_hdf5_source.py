@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -241,11 +242,37 @@ def test_without_the_package(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert refusal(path).help == "pip install 'sexpgpu[hdf5]'"
 
 
-def test_a_keras_archive_says_how_to_get_at_its_weights(tmp_path: Path) -> None:
-    (tmp_path / "w.keras").write_bytes(b"PK")
-    error = refusal(tmp_path / "w.keras")
-    assert error.help is not None
-    assert "model.weights.h5" in error.help
+def keras_archive(path: Path, weights: bytes, **options: Any) -> Path:
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", weights)
+    return path
+
+
+def test_keras_archives(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["layers/dense/vars/0"] = WEIGHT
+        file.create_dataset("zipped", data=WEIGHT, **ZIPPED)
+    archive = keras_archive(path.with_suffix(".keras"), path.read_bytes())
+    found = read_all(archive)
+    assert list(found) == ["layers/dense/vars/0", "zipped"]
+    for array in found.values():
+        np.testing.assert_array_equal(array, WEIGHT)
+    archive.write_bytes(archive.read_bytes().replace(b"\x89HDF", b"\x89HDG"))
+    assert "no HDF5 file" in refusal(archive).message
+
+
+def test_keras_archives_that_are_none(path: Path) -> None:
+    archive = path.with_suffix(".keras")
+    archive.write_bytes(b"PK and no more")
+    assert "no zip file that holds model.weights.h5" in refusal(archive).message
+    keras_archive(archive, bytes(10**6), compression=zipfile.ZIP_DEFLATED)
+    assert "is compressed" in refusal(archive).message
+    content = bytearray(keras_archive(archive, bytes(1000)).read_bytes())
+    at = content.rfind(b"PK\1\2")
+    content[at + 20 : at + 28] = (1 << 20).to_bytes(4, "little") * 2
+    archive.write_bytes(content)
+    assert "past its end" in refusal(archive).message
 
 
 def test_damaged_files_are_refused_or_read(tmp_path: Path) -> None:

@@ -295,7 +295,11 @@ def test_what_torch_writes_is_what_torch_reads(tmp_path: Path) -> None:
         "flags": torch.tensor([True, False]),
         "module": torch.nn.LSTM(3, 2).state_dict(),
         "parameter": torch.nn.Parameter(base),
+        "noted": torch.nn.Parameter(base + 1),
+        "special": (base + 2).as_subclass(type("Special", (torch.Tensor,), {})),
     }
+    content["noted"].note = "an attribute"
+    globals()["Special"] = type(content["special"])  # where pickle looks for it
     for name, old in (("new.pt", False), ("old.pt", True)):
         torch.save(content, tmp_path / name, _use_new_zipfile_serialization=not old)
         found = opened(tmp_path / name)
@@ -304,7 +308,7 @@ def test_what_torch_writes_is_what_torch_reads(tmp_path: Path) -> None:
         assert sorted(found) == sorted(flat)
         for key, value in flat.items():
             array = found[key].astype(np.float32) if key == "brain" else found[key]
-            expected = value.float() if key == "brain" else value
+            expected = value.float() if key == "brain" else value.as_subclass(torch.Tensor)
             np.testing.assert_array_equal(array, expected.detach().numpy())
     newer = {"f8": base.to(torch.float8_e4m3fn), "u16": torch.arange(3).to(torch.uint16)}
     torch.save(newer, tmp_path / "newer.pt")
