@@ -185,3 +185,26 @@ def test_what_is_no_float_is_equal(dtype: type) -> None:
     other = want.copy()
     other[1] = 0
     assert compare(other, want) == (0.25, "differs in 1 of 4 elements")
+
+
+@pytest.mark.parametrize(
+    ("body", "factor", "verdict"),
+    # Of the first a thousandth is left of what was rounded.
+    [("(- (* x 1.001) x)", 0.001, "agrees"), ("x", 1.0, "differs")],
+)
+def test_more_may_differ_where_rounding_explains_it(
+    body: str,
+    factor: float,
+    verdict: str,
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "net.sx"
+    path.write_text(f"(def record (fields :x (list f32 64)))\n(defn model (x) {body})")
+    case = prepare(path, Form(), tmp_path)
+    run = f"{{'output': inputs['inputs'] * numpy.float32({factor} * 1.0003)}}"
+    runtime = fake(place, monkeypatch, "import numpy; globals().update(numpy=numpy)", run)
+    found = attempt(runtime, place, case, place / "results", again=False)
+    assert found.verdict == verdict
+    assert found.difference == pytest.approx(3e-4, rel=0.6)
