@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.tools.bench.report import write_into
+from sexpgpu.tools.bench.report import machine, write_into
 from sexpgpu.tools.portability import WORK
 from sexpgpu.tools.portability.cases import Form, find_programs, prepare
 from sexpgpu.tools.portability.environments import Unavailable, install
@@ -111,6 +111,7 @@ def _data(
     skipped: dict[str, str],
 ) -> dict[str, Any]:
     return {
+        "machine": machine(),
         "runtimes": {
             name: {
                 "title": runtime.title,

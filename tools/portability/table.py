@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from sexpgpu.tools.bench.report import table
+from sexpgpu.tools.bench.report import machine_text, table
 
 BEGIN, END = "<!-- portability: begin -->", "<!-- portability: end -->"
 
 
 def tables(data: dict[str, Any]) -> str:
-    """A table for each profile, and the reasons that its cells name."""
-    parts: list[str] = []
+    """Where it was run, a table for each profile, and the reasons that its cells name."""
+    packages = sorted({p for about in data["runtimes"].values() for p in about["packages"]})
+    versions = ", ".join(re.sub("==|(?<=.)@", " ", package) for package in packages)
+    parts = [machine_text(data["machine"], versions)]
     used: dict[tuple[str, str], int] = {}
     for profile in ("portable", "fused"):
         outcomes = [o for o in data["outcomes"] if o["profile"] == profile]

@@ -24,9 +24,17 @@ def outcome(runtime: str, example: str, verdict: str = "agrees", **others: Any) 
 def data(*outcomes: dict[str, Any]) -> dict[str, Any]:
     reasons = {"scan": {"because": "It has no Scan.", "instead": "`--unroll` writes steps."}}
     return {
+        "machine": {
+            "date": "2026-11-30",
+            "cpu": "a CPU",
+            "cores": 2,
+            "system": "Linux 6",
+            "python": "3.11.7",
+            "load_at_end": 0.5,
+        },
         "runtimes": {
             "a": {"title": "Runtime A", "packages": ["a==1"], "reasons": {}},
-            "b": {"title": "Runtime B", "packages": ["b==2"], "reasons": reasons},
+            "b": {"title": "Runtime B", "packages": ["@b/b@2", "a==1"], "reasons": reasons},
         },
         "outcomes": list(outcomes),
         "not_set_up": {},
@@ -38,8 +46,11 @@ def data(*outcomes: dict[str, Any]) -> dict[str, Any]:
 def test_a_row_for_each_example_and_a_column_for_each_runtime() -> None:
     text = tables(data(outcome("a", "tiny"), outcome("b", "tiny", seconds=2.5)))
     lines = text.splitlines()
-    assert lines[0] == "**portable**"
-    assert [line.split("|")[1:-1] for line in lines[2:5:2]] == [
+    assert lines[0] == (
+        "2026-11-30: a CPU, 2 cores, Linux 6, Python 3.11.7, @b/b 2, a 1; load 0.5 at the end."
+    )
+    assert lines[2] == "**portable**"
+    assert [line.split("|")[1:-1] for line in lines[4:7:2]] == [
         [" example ", " Runtime A      ", " Runtime B    "],
         [" tiny    ", " 3e-07, 1.23 ms ", " 3e-07, 2.5 s "],
     ]
