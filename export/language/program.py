@@ -24,7 +24,6 @@ from sexpgpu.export.language.models import (
     walk_parts,
 )
 from sexpgpu.export.language.prelude import prelude_data
-from sexpgpu.export.language.reader import read_source
 from sexpgpu.export.language.recipes import recipe_builtins
 from sexpgpu.export.language.run import Run, read_run
 from sexpgpu.export.language.suggestion import misnamed
