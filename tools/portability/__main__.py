@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.bench.report import machine, write_into
 from sexpgpu.tools.portability import WORK
@@ -19,7 +21,9 @@ from sexpgpu.tools.portability.environments import Unavailable, install
 from sexpgpu.tools.portability.pages import check_page
 from sexpgpu.tools.portability.runtime import Runtime, read_runtimes
 from sexpgpu.tools.portability.table import BEGIN, END, tables
-from sexpgpu.tools.portability.trial import Outcome, attempts
+from sexpgpu.tools.portability.trial import Outcome, attempts, stored
+
+PROFILES: tuple[Profile, ...] = ("portable", "fused")
 
 
 @click.command()
@@ -27,6 +31,7 @@ from sexpgpu.tools.portability.trial import Outcome, attempts
 @click.option("--runtime", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @click.option("--profile", type=click.Choice(["portable", "fused", "both"]), default="both")
 @click.option("--again", is_flag=True, help="Run also what was run before and is as it was.")
+@click.option("--last", is_flag=True, help="Run nothing; what came of the last runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print data.")
 @click.option("--write", "page", metavar="PAGE", type=click.Path(path_type=Path))
 @click.option("--keep", "work", metavar="DIR", type=click.Path(path_type=Path), default=WORK,
@@ -36,6 +41,7 @@ def main(
     names: tuple[str, ...],
     profile: str,
     again: bool,
+    last: bool,
     as_json: bool,
     page: Path | None,
     work: Path,
@@ -51,7 +57,35 @@ def main(
             if name not in known:
                 raise click.UsageError(f"no {kind} is called {name}; there are {', '.join(known)}")
     chosen = {name: runtimes[name] for name in names or runtimes}
+    forms = [Form(each) for each in PROFILES if profile in ("both", each)]
     work = work.absolute()
+    if last:
+        found = [
+            outcome
+            for name in examples or programs
+            for form in forms
+            for runtime in chosen.values()
+            for outcome in stored(runtime, name, form, work)
+        ]
+        data = _data(chosen, found, {}, {})
+    else:
+        wanted = {name: programs[name] for name in examples or programs}
+        data = _run(wanted, chosen, forms, work, again=again, pages=not examples)
+    if page is not None:
+        write_into(page, tables(data), BEGIN, END)
+    click.echo(json.dumps(data, indent=2) if as_json else tables(data))
+
+
+def _run(
+    programs: Mapping[str, Path],
+    chosen: Mapping[str, Runtime],
+    forms: Sequence[Form],
+    work: Path,
+    *,
+    again: bool,
+    pages: bool,
+) -> dict[str, Any]:
+    """Everything that was chosen, as data."""
     places: dict[str, Path] = {}
     obstacles: dict[str, str] = {}
     for runtime in chosen.values():
@@ -62,12 +96,10 @@ def main(
             _say(f"{runtime.name}: not set up: {error}")
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
-    for name in examples or programs:
-        for form in (Form("portable"), Form("fused")):
-            if profile not in ("both", form.profile):
-                continue
+    for name, program in programs.items():
+        for form in forms:
             begin = time.monotonic()
-            prepared = partial(prepare, programs[name], work=work)
+            prepared = partial(prepare, program, work=work)
             try:
                 prepared(form)
             except SexpgpuError as error:
@@ -83,15 +115,12 @@ def main(
                 ):
                     _say_outcome(outcome)
                     outcomes.append(outcome)
-    wrong = {} if examples else _check_pages(chosen, places, work)
-    data = _data(chosen, outcomes, obstacles, skipped) | {"wrong_pages": wrong}
-    if page is not None:
-        write_into(page, tables(data), BEGIN, END)
-    click.echo(json.dumps(data, indent=2) if as_json else tables(data))
+    wrong = _check_pages(chosen, places, work) if pages else {}
+    return _data(chosen, outcomes, obstacles, skipped) | {"wrong_pages": wrong}
 
 
 def _check_pages(
-    runtimes: dict[str, Runtime], places: dict[str, Path], work: Path
+    runtimes: Mapping[str, Runtime], places: dict[str, Path], work: Path
 ) -> dict[str, str]:
     """What is wrong with the lines on the pages of Python's runtimes; tests run those of Node's."""
     case = prepare(find_programs()["tiny"], Form(), work)
@@ -105,7 +134,7 @@ def _check_pages(
 
 
 def _data(
-    runtimes: dict[str, Runtime],
+    runtimes: Mapping[str, Runtime],
     outcomes: list[Outcome],
     obstacles: dict[str, str],
     skipped: dict[str, str],
@@ -127,6 +156,7 @@ def _data(
         "outcomes": [asdict(outcome) for outcome in outcomes],
         "not_set_up": obstacles,
         "skipped": skipped,
+        "wrong_pages": {},
     }
 
 

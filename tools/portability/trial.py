@@ -20,7 +20,7 @@ from sexpgpu.export.graph.types import Array
 from sexpgpu.tools.portability.cases import Case, Form
 from sexpgpu.tools.portability.environments import interpreter
 from sexpgpu.tools.portability.rounding import allowed
-from sexpgpu.tools.portability.runtime import FOLDER, Reason, Runtime
+from sexpgpu.tools.portability.runtime import FOLDER, Runtime
 from sexpgpu.tools.portability.runtimes.exchange import read_tensors
 
 #: The largest difference that agrees, as a share of the output's largest magnitude.
@@ -88,23 +88,41 @@ def attempts(
 
     Where it is not known why it fails, it is tried with a batch of one, which may tell.
     """
-    while True:
-        case = prepared(form)
+    wanted: Form | None = form
+    while wanted is not None:
+        case = prepared(wanted)
         outcome = attempt(runtime, place, case, results, again=again)
-        if outcome.agrees:
-            yield outcome
-            return
-        reason = next((r for r in runtime.reasons if _is_why(r, outcome, case)), None)
-        outcome.reason = reason.key if reason else ""
+        wanted = _explain(outcome, runtime, case)
         yield outcome
-        change = reason.change if reason else "batch"
-        if change is None or form.changed(change) == form:
+
+
+def stored(runtime: Runtime, name: str, form: Form, work: Path) -> Iterator[Outcome]:
+    """What came of an example when it was last run, whatever has changed since."""
+    wanted: Form | None = form
+    while wanted is not None:
+        path = work / "results" / runtime.name / f"{name}-{wanted}.json"
+        if not path.exists():
             return
-        form = form.changed(change)
+        found = json.loads(path.read_text())
+        del found["key"]
+        outcome = Outcome(**found)
+        folder = work / "cases" / name / str(wanted)
+        wanted = _explain(outcome, runtime, Case(name, wanted, folder, ""))
+        yield outcome
 
 
-def _is_why(reason: Reason, outcome: Outcome, case: Case) -> bool:
-    return reason.explains(outcome.error, outcome.version, case)
+def _explain(outcome: Outcome, runtime: Runtime, case: Case) -> Form | None:
+    """Gives the outcome its reason, where one is known; the form to try next, if any."""
+    if outcome.agrees:
+        return None
+    reason = next(
+        (r for r in runtime.reasons if r.explains(outcome.error, outcome.version, case)), None
+    )
+    outcome.reason = reason.key if reason else ""
+    change = reason.change if reason else "batch"
+    if change is None or case.form.changed(change) == case.form:
+        return None
+    return case.form.changed(change)
 
 
 def _run(runtime: Runtime, place: Path, case: Case, out: Path) -> str:

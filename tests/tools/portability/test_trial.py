@@ -14,7 +14,7 @@ import pytest
 from sexpgpu.export.graph.types import Array
 from sexpgpu.tools.portability.cases import Case, Form, prepare
 from sexpgpu.tools.portability.runtime import Reason, Runtime
-from sexpgpu.tools.portability.trial import Outcome, attempt, attempts, compare
+from sexpgpu.tools.portability.trial import Outcome, attempt, attempts, compare, stored
 
 PROGRAM = "(def record (fields :x (list f32 3)))\n(defn model (x) (* x 2.0))"
 
@@ -149,6 +149,9 @@ def test_a_form_that_gets_round_a_reason(
 
     known = run(replace(runtime, reasons=reasons))
     assert known == [("", "load", "scan"), ("unrolled", "agrees", "")]
+    last = stored(replace(runtime, reasons=reasons), "net", Form(), tmp_path)
+    assert [(each.form, each.verdict, each.reason) for each in last] == known
+    assert not list(stored(runtime, "other", Form(), tmp_path))
     # What is not known may be the batch, which is tried.
     assert run(runtime) == [("", "load", ""), ("batch 1", "load", "")]
     stays = replace(reasons[1], change=None)
