@@ -11,12 +11,13 @@ from sexpgpu.export.graph.bounds import index_bounds
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Array, DType, concrete
 
-#: Calls, each by the kinds of its records, what tells most first: where records may meet, and where
-#: it is proved that they do not, so that one call tries as much as several.  Of indices alone low
-#: and high ones may stand in one record.
+#: Calls where records may meet, each by the kinds of its records, what tells most first.
 TOGETHER = (("random",), ("random",) * 3, ("zeros",), ("low",), ("high",))
-APART = (("random",), ("random", "zeros", "low", "high"))
-INDICES = (("random",), ("random", "ends"))
+
+#: The records of one call that tells as much, where it is proved that they do not meet.  Of indices
+#: alone low and high ones may stand in one record.
+APART = ("random", "zeros", "low", "high")
+INDICES = ("random", "ends")
 
 #: Ranges of whole numbers of which it is not known what they index, wide ones first.
 _RANGES = ((-100, 100), (0, 100), (0, 10), (0, 2), (0, 1))
@@ -46,7 +47,7 @@ class Examples:
         if not apart:
             return TOGETHER
         dtypes = [value.type.dtype for value in self.graph.inputs]
-        return INDICES if all(dtype.is_integer for dtype in dtypes) else APART
+        return (INDICES if all(dtype.is_integer for dtype in dtypes) else APART,)
 
     def draw(self, kinds: Sequence[str]) -> dict[str, Array]:
         """Every input by name, a record for each of `kinds`: random, zeros, low, high, or ends,

@@ -20,7 +20,7 @@ def graph_of(*dtypes: DType) -> Graph:
 
 
 @pytest.mark.parametrize("dtype", DType)
-@pytest.mark.parametrize("kinds", [*TOGETHER, *APART])
+@pytest.mark.parametrize("kinds", [*TOGETHER, APART])
 def test_inputs_are_of_their_types(dtype: DType, kinds: tuple[str, ...]) -> None:
     array = Examples(graph_of(dtype)).draw(kinds)["x0"]
     assert (array.dtype, array.shape) == (dtype.numpy, (len(kinds), 300))
@@ -47,7 +47,7 @@ def test_records_of_a_call_are_as_they_are_alone() -> None:
 @pytest.mark.parametrize("dtype", DType)
 def test_records_that_do_not_meet_share_a_call(dtype: DType) -> None:
     examples = Examples(graph_of(dtype, DType.I32))
-    assert examples.calls(apart=True) == (INDICES if dtype.is_integer else APART)
+    assert examples.calls(apart=True) == ((INDICES if dtype.is_integer else APART),)
     assert examples.calls(apart=False) == TOGETHER
 
 
