@@ -114,15 +114,22 @@ def build_model(graph: Graph, weights: WeightSource, options: BuildOptions) -> o
 
 
 def _multiply_into(lowering: Lowering, outputs: Collection[str]) -> None:
-    """Makes MatMul of a product by a transposed weight that is an output.
+    """Makes MatMul of a product by a transposed weight that is an output, or is sliced to be one.
 
     A runtime copies what is given another shape on its way out, as Gemm's result is: as much as
     50,257 logits of every token.  A MatMul is given its shape at once, and the weight is turned
-    when the file is loaded, which a large one is not worth.
+    when the file is loaded, which a large one is not worth.  A slice is the row of --at, whose bits
+    are the window's only by the same product: ONNX Runtime moves a factor into MatMul, and not
+    into Gemm.
     """
+    sliced = {
+        node.input[0]
+        for node in lowering.nodes
+        if node.op_type == "Slice" and node.output[0] in outputs
+    }
     for index, node in enumerate(lowering.nodes):
         name = node.output[0]
-        if name not in outputs or name not in lowering.by_gemm:
+        if name not in lowering.by_gemm or not (name in outputs or name in sliced):
             continue
         left, right = lowering.by_gemm[name]
         source = right.transpose_of

@@ -42,6 +42,14 @@ ARCHITECTURES: dict[str, str] = {
     (let (x (fold (fn (x b) (b x)) (+ (take tok t) pos) blocks))
       (matmul (norm x) (transpose tok)))))
 (def model (gpt))""",
+    "scaled logits, tied head": f"""{_TOKENS}
+(defmodel t5 ()
+  (parts tok (param (list 40 16) :init (normal 0.5)) attention (self-attention 16 4 :causal true)
+         norm (rms-norm 16))
+  (apply (t)
+    (let (x (take tok t) x (+ x (attention x)))
+      (matmul (* (norm x) 0.3) (transpose tok)))))
+(def model (t5))""",
     "rotary, rms norm, swiglu": _language_model("rms-norm", _ROTARY, "swiglu 16 32"),
     "grouped queries": _language_model("rms-norm", _ROTARY + " :kv-heads 2", "swiglu 16 32"),
     "one head of keys": _language_model("rms-norm", _ROTARY + " :kv-heads 1", "swiglu 16 32"),
