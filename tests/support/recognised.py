@@ -55,7 +55,7 @@ class Recognised:
             if parameter.load is None and parameter.type.dtype.is_float:
                 drawn = generator.standard_normal(value.shape) * 0.1
                 drawn = np.abs(drawn) if path.endswith("variance") else drawn
-                value = (value + drawn * (value.std() * 2 or 1)).astype(value.dtype)
+                value = np.asarray(value + drawn * (value.std() * 2 or 1), value.dtype)
             weights[path] = value
         return weights
 
