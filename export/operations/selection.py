@@ -159,40 +159,56 @@ class Flip(Operation):
         return [WHOLE if axis in axes else Apart(axis)]
 
 
+def first_positions(shape: Shape, attributes: Attributes) -> dict[int, int]:
+    """The position of each axis of a roll that comes first in the result."""
+    axes = normalize_axes("roll", attributes["axis"], len(shape))
+    shifts = attributes["shift"]
+    if len(shifts) not in (1, len(axes)):
+        fail_value(
+            "`roll` has one shift, or one for each axis",
+            came=f"{len(shifts)} shifts and {len(axes)} axes",
+        )
+    each = shifts if len(shifts) == len(axes) else shifts * len(axes)
+    lengths = [known("roll", "how long the axis is", shape[axis]) for axis in axes]
+    # A shift may be larger than any index.
+    return {
+        axis: -shift % length if length else 0
+        for axis, shift, length in zip(axes, each, lengths, strict=True)
+    }
+
+
 @operation
 class Roll(Operation):
-    """The positions of an axis moved on by a shift; what leaves at the end comes in at the start.
+    """The positions of axes moved on by shifts; what leaves at the end comes in at the start.
 
-    As `numpy.roll`; a negative shift moves back.
+    As `numpy.roll`; a negative shift moves back.  Of several axes each has its own shift, or all
+    have one.
 
-    ONNX: two Slices and a Concat.
+    ONNX: two Slices and a Concat an axis.
     """
 
     name = "roll"
     family = "shape"
     signature = signature(
         Operand("x"),
-        Attribute("shift", Kind.INTEGER, keyword=False),
-        Attribute("axis", Kind.INTEGER, -1),
+        Attribute("shift", Kind.INTEGERS, keyword=False),
+        Attribute("axis", Kind.INTEGERS, (-1,)),
     )
-    constraints = ("`x` has the axis.", "The axis is not the batch.")
+    constraints = (
+        "The axes are different axes of `x`.",
+        "No axis is the batch.",
+        "There is one shift, or one for each axis.",
+    )
     example = ("(roll (tensor (list 1 2 3 4)) 1)", "[4 1 2 3]")
     moves_data = True
 
     def infer(self, inputs: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        self._first(inputs[0], attributes)
+        first_positions(inputs[0].shape, attributes)
         return [inputs[0]]
 
-    def _first(self, x: TensorType, attributes: Attributes) -> int:
-        """The position that comes first in the result."""
-        axis = normalize_axis(self.name, attributes["axis"], x.rank)
-        length = known(self.name, "how long the axis is", x.shape[axis])
-        return -attributes["shift"] % length if length else 0
-
     def evaluate(self, inputs: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
-        # A shift may be larger than NumPy counts.
-        shift = attributes["shift"] % max(inputs[0].shape[attributes["axis"]], 1)
-        return [np.roll(inputs[0], shift, attributes["axis"])]
+        firsts = first_positions(inputs[0].shape, attributes)
+        return [np.roll(inputs[0], [-first for first in firsts.values()], tuple(firsts))]
 
     def lower(
         self,
@@ -201,17 +217,17 @@ class Roll(Operation):
         attributes: Attributes,
         results: Sequence[TensorType],
     ) -> Sequence[str]:
-        x = inputs[0]
-        first = self._first(x.type, attributes)
-        if first == 0:
-            return [x.name]
-        axis = attributes["axis"] % x.type.rank
-        length = known(self.name, "how long the axis is", x.shape[axis])
-        parts = [
-            onnx.add("Slice", x.name, onnx.ints([start]), onnx.ints([stop]), onnx.ints([axis]))
-            for start, stop in ((first, length), (0, first))
-        ]
-        return [onnx.add("Concat", *parts, axis=axis)]
+        rolled = inputs[0].name
+        for axis, first in first_positions(inputs[0].shape, attributes).items():
+            if first == 0:
+                continue
+            length = known(self.name, "how long the axis is", inputs[0].shape[axis])
+            parts = [
+                onnx.add("Slice", rolled, onnx.ints([start]), onnx.ints([stop]), onnx.ints([axis]))
+                for start, stop in ((first, length), (0, first))
+            ]
+            rolled = onnx.add("Concat", *parts, axis=axis)
+        return [rolled]
 
     def axis_rule(
         self,
@@ -221,8 +237,7 @@ class Roll(Operation):
         attributes: Attributes,
         results: Sequence[TensorType],
     ) -> Sequence[Fate]:
-        moved = axis == attributes["axis"] % inputs[0].rank
-        return [WHOLE if moved and self._first(inputs[0], attributes) else Apart(axis)]
+        return [WHOLE if first_positions(inputs[0].shape, attributes).get(axis) else Apart(axis)]
 
 
 @operation

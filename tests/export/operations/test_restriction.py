@@ -34,7 +34,7 @@ MOVES: list[tuple[str, list[Array], list[int | None], dict[str, Any]]] = [
     ("split", [X], [0], {"parts": (2,)}),
     ("slice", [X], [0], {"axis": 2, "from": 1, "to": 4}),
     ("flip", [X], [0], {}),
-    ("roll", [X], [0], {"shift": 2}),
+    ("roll", [X], [0], {"shift": (2,)}),
     ("shift", [X], [0], {"count": 2}),
     ("pad", [X], [0], {"before": (0, 0, 1), "mode": "edge"}),
     ("tile", [X], [0], {"repeats": (1, 1, 2)}),

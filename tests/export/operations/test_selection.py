@@ -86,10 +86,10 @@ def test_roll_against_onnx(
     length = shape[axis]
     x = random_array(seed, dtype, shape, special=True)
     batch = batch_axis_of(data, shape, axis)
-    (result,) = check("roll", [x], [batch], shift=shift, axis=axis, opset=opset)
+    (result,) = check("roll", [x], [batch], shift=(shift,), axis=(axis,), opset=opset)
     origin = [(position - shift) % length for position in range(length)]
     assert_same(result, np.take(x, origin, axis) if length else x)
-    claims = check_axis_rule("roll", [x], shift=shift, axis=axis)
+    claims = check_axis_rule("roll", [x], shift=(shift,), axis=(axis,))
     assert claims == len(shape) - (origin != list(range(length)))
 
 
@@ -122,9 +122,19 @@ def test_shift_refuses() -> None:
     error_of("E-VALUE-001", "shift", [x], count=1, value=0.5)  # shift 3
 
 
+@pytest.mark.parametrize("shift", [(1, -2), (2,)])
+def test_roll_of_two_axes(shift: tuple[int, ...]) -> None:
+    x = np.arange(24).reshape(2, 3, 4).astype(np.int32)
+    (result,) = check("roll", [x], [0], shift=shift, axis=(1, -1), opset=18)
+    assert_same(result, np.roll(x, shift, (1, 2)))
+    assert check_axis_rule("roll", [x], shift=shift, axis=(1, -1)) == 1
+
+
 def test_roll_refuses() -> None:
     x = np.zeros((2, 3), np.float32)
-    error_of("E-VALUE-001", "roll", [x], shift=1, axis=2)  # roll 1
+    error_of("E-VALUE-001", "roll", [x], shift=(1,), axis=(2,))  # roll 1
+    error_of("E-VALUE-001", "roll", [x], shift=(1,), axis=(1, -1))  # roll 1
     with pytest.raises(SexpgpuError) as caught:  # roll 2
-        single("roll", [x], [0], shift=1, axis=0)
+        single("roll", [x], [0], shift=(1,), axis=(0,))
     assert caught.value.code == "E-SHAPE-002"
+    error_of("E-VALUE-001", "roll", [x], shift=(1, 2), axis=(1,))  # roll 3

@@ -10,6 +10,7 @@ from jax import lax
 
 from sexpgpu.export.operations.permutation import Permutation
 from sexpgpu.export.operations.rules import fitting, normalize_axes
+from sexpgpu.export.operations.selection import first_positions
 from sexpgpu.tools.train.lowering.rule import Application, rule
 
 
@@ -68,10 +69,8 @@ def flip(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
 
 @rule("roll")
 def roll(at: Application, inputs: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    axis = at.attributes["axis"]
-    # A shift may be larger than any index.
-    shift = at.attributes["shift"] % max(inputs[0].shape[axis], 1)
-    return [jnp.roll(inputs[0], shift, axis)]
+    firsts = first_positions(inputs[0].shape, at.attributes)
+    return [jnp.roll(inputs[0], [-first for first in firsts.values()], tuple(firsts))]
 
 
 @rule("shift")

@@ -39,9 +39,10 @@ def test_a_slice_gives_its_gradient_back_to_where_it_came_from() -> None:
 
 @pytest.mark.parametrize("shift", [0, 1, -1, 3, 4, HUGE, -HUGE])
 def test_rolls_of_any_shift(shift: int) -> None:
-    check("roll", np.arange(6).reshape(2, 3), shift=shift)
-    check("roll", np.zeros((2, 0)), shift=shift)
-    check("roll", np.arange(2), shift=shift, axis=0)
+    check("roll", np.arange(6).reshape(2, 3), shift=(shift,))
+    check("roll", np.zeros((2, 0)), shift=(shift,))
+    check("roll", np.arange(2), shift=(shift,), axis=(0,))
+    check("roll", np.arange(12).reshape(2, 3, 2), shift=(shift, 1), axis=(1, 0))
 
 
 @pytest.mark.parametrize("count", [0, 1, -1, 3, 4, HUGE, -HUGE])
