@@ -14,9 +14,10 @@ from sexpgpu.export.graph.types import Array, DType, concrete
 #: Calls where records may meet, each by the kinds of its records, what tells most first.
 TOGETHER = (("random",), ("random",) * 3, ("zeros",), ("low",), ("high",))
 
-#: The records of one call that tells as much, where it is proved that they do not meet.  Of indices
-#: alone low and high ones may stand in one record.
+#: The records of one call that tells as much, where it is proved that they do not meet.  Low and
+#: high numbers may stand in one record; masks are all false, and all true, of themselves.
 APART = ("random", "zeros", "low", "high")
+NUMBERS = ("random", "zeros", "ends")
 INDICES = ("random", "ends")
 
 #: Ranges of whole numbers of which it is not known what they index, wide ones first.
@@ -46,8 +47,10 @@ class Examples:
         """The kinds of each call's records; `apart`: records do not meet, by their first axis."""
         if not apart:
             return TOGETHER
-        dtypes = [value.type.dtype for value in self.graph.inputs]
-        return (INDICES if all(dtype.is_integer for dtype in dtypes) else APART,)
+        dtypes = {value.type.dtype for value in self.graph.inputs}
+        if DType.BOOL in dtypes:
+            return (APART,)
+        return (NUMBERS if any(dtype.is_float for dtype in dtypes) else INDICES,)
 
     def draw(self, kinds: Sequence[str]) -> dict[str, Array]:
         """Every input by name, a record for each of `kinds`: random, zeros, low, high, or ends,
@@ -66,6 +69,9 @@ class Examples:
     def _draw(self, value: Value, kind: str, batch: int, generator: np.random.Generator) -> Array:
         shape = concrete(value.type.shape, batch)
         dtype = value.type.dtype
+        if kind == "ends":
+            low, high = (self._draw(value, end, batch, generator) for end in ("low", "high"))
+            return np.where(generator.random(shape) < 0.5, low, high)
         if dtype is DType.BOOL:
             if kind == "random":
                 return np.asarray(generator.random(shape) < 0.5)
@@ -74,9 +80,6 @@ class Examples:
             if kind == "random":
                 return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
             return np.full(shape, {"zeros": 0.0, "low": -8.0, "high": 8.0}[kind], dtype.numpy)
-        if kind == "ends":
-            low, high = (self._draw(value, end, batch, generator) for end in ("low", "high"))
-            return np.where(generator.random(shape) < 0.5, low, high)
         least, end = self._range(value.name, kind)
         if kind == "random":
             return np.asarray(generator.integers(least, end, shape)).astype(dtype.numpy)

@@ -7,7 +7,7 @@ import pytest
 
 from sexpgpu.export.graph.graph import Graph, Value
 from sexpgpu.export.graph.types import Batch, DType, TensorType
-from sexpgpu.export.onnx.examples import APART, INDICES, TOGETHER, Examples
+from sexpgpu.export.onnx.examples import APART, INDICES, NUMBERS, TOGETHER, Examples
 from sexpgpu.export.passes.at import gather_at
 from support.programs import GPT, traced
 
@@ -47,7 +47,8 @@ def test_records_of_a_call_are_as_they_are_alone() -> None:
 @pytest.mark.parametrize("dtype", DType)
 def test_records_that_do_not_meet_share_a_call(dtype: DType) -> None:
     examples = Examples(graph_of(dtype, DType.I32))
-    assert examples.calls(apart=True) == ((INDICES if dtype.is_integer else APART),)
+    kinds = {DType.BOOL: APART, DType.I32: INDICES, DType.I64: INDICES}.get(dtype, NUMBERS)
+    assert examples.calls(apart=True) == (kinds,)
     assert examples.calls(apart=False) == TOGETHER
 
 
