@@ -261,9 +261,14 @@ def _check_tensors(q: TensorType, k: TensorType, v: TensorType) -> None:
             "`attention` takes q, k and v of rank 4, or of rank 3 for one head",
             came=came,
             expected="[batch, heads, time, width] or [batch, time, width]",
+            help="`reshape` makes one axis of the heads and others: windows count as more heads",
         )
     if len({type.shape[0] for type in (q, k, v)}) > 1:
-        fail_shape("q, k and v of `attention` differ in their first axis", came=came)
+        fail_shape(
+            "q, k and v of `attention` differ in their first axis",
+            came=came,
+            help="queries that all records share are repeated by `broadcast-to`",
+        )
     for dimension in q.shape[1:] + k.shape[1:] + v.shape[1:]:
         known("attention", "all axes but the first", dimension)
     if k.shape[:-1] != v.shape[:-1]:

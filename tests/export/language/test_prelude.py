@@ -79,6 +79,16 @@ def test_group_norm() -> None:
     layer.is_close_to(normal * scale + bias)
 
 
+@pytest.mark.parametrize("bias", ["true", "false"])
+def test_head_norm(bias: str) -> None:
+    layer = Layer(f"(head-norm 2 4 :epsilon 0.1 :bias {bias})", X)
+    heads = layer.x.reshape(BATCH, 5, 2, 2)
+    mean, variance = heads.mean(-1, keepdims=True), heads.var(-1, keepdims=True)
+    normal = ((heads - mean) / np.sqrt(variance + 0.1)).reshape(layer.x.shape)
+    assert ("bias" in layer.weights) == (bias == "true")
+    layer.is_close_to(normal * layer["scale"] + layer.weights.get("bias", 0))
+
+
 @pytest.mark.parametrize("field", [IMAGE, "x (list f32 4 6)", "x (list f32 4)"])
 def test_batch_norm_reads_running_statistics(field: str) -> None:
     layer = Layer("(batch-norm 4 :epsilon 0.1)", field)

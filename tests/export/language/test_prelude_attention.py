@@ -167,6 +167,13 @@ def test_cross_attention() -> None:
     layer.is_close_to(attend(layer, 2, 2, np.ones((5, 7), bool), memory=layer.inputs[1]))
 
 
+def test_cross_attention_of_queries_that_records_share() -> None:
+    layer = Layer("(cross-attention 4 2)", X, call="(m (take x 0) x)")
+    layer.is_close_to(
+        attend(layer, 2, 2, EVERY, x=np.broadcast_to(layer.x[:1], layer.x.shape), memory=layer.x)
+    )
+
+
 def test_cross_attention_with_a_mask_a_bias_and_a_scale() -> None:
     call = (
         "(m x memory :bias bias :mask (concat (broadcast-to true (list (dim x 0) 1)) "

@@ -20,6 +20,9 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "(quantile x 0.3)": lambda x: np.quantile(x, 0.3, -1),
     "(quantile x 0.25 :axis 1)": lambda x: np.quantile(x, 0.25, 1),
     "(quantile x 1)": lambda x: x.max(-1),
+    "(per-record (tensor (list (list 1.0) (list 2.0))) x)": lambda x: np.tile(
+        [[[1.0], [2.0]]], (BATCH, 1, 1)
+    ),
     "(median x)": lambda x: np.median(x, -1),
     "(median x :axis 1)": lambda x: np.median(x, 1),
     "(cast (bucketize x (tensor (list -1.0 0.0 0.5))) f32)": lambda x: np.digitize(

@@ -173,3 +173,35 @@ def test_inverted_residual_with_other_options() -> None:
     gate = sigmoid(inner @ layer["squeeze.mlp.down.w"] + layer["squeeze.mlp.down.b"])
     y = conv_norm(layer, "project.", y * gate[:, :, None, None], epsilon=0.1)
     layer.is_close_to(y)
+
+
+def test_inverted_residual_of_mobilenet_v3() -> None:
+    options = ":width 6 :squeeze 3 :activation hard-swish :squeeze-activation relu"
+    layer = Layer(f"(inverted-residual 4 4 {options} :gate hard-sigmoid)", IMAGE)
+    assert layer["expand.conv.w"].shape == (6, 4, 1, 1)
+
+    def hard_swish(x: Array) -> Array:
+        return x * np.clip(x / 6 + 0.5, 0, 1)
+
+    y = hard_swish(conv_norm(layer, "expand.", layer.x))
+    y = hard_swish(conv_norm(layer, "spatial.", y))
+    inner = relu(y.mean((2, 3)) @ layer["squeeze.mlp.up.w"] + layer["squeeze.mlp.up.b"])
+    inner = inner @ layer["squeeze.mlp.down.w"] + layer["squeeze.mlp.down.b"]
+    y = y * np.clip(inner / 6 + 0.5, 0, 1)[:, :, None, None]
+    layer.is_close_to(layer.x + conv_norm(layer, "project.", y))
+
+
+def test_windows_there_and_back() -> None:
+    """What only windows see is seen in its window, and comes back to its place."""
+    image = "x (list f32 4 6 3)"
+    layer = Layer(
+        "(linear 12 5)", image, call="(m (reshape (window-partition x 2) (list -1 6 12)))"
+    )
+    windows = [
+        layer.x[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].reshape(BATCH, 12)
+        for row in range(2)
+        for column in range(3)
+    ]
+    layer.is_close_to(np.stack(windows, 1) @ layer["w"] + layer["b"])
+    layer = Layer("(linear 3 2)", image, call="(m (window-reverse (window-partition x 2) 4 6))")
+    layer.is_close_to(layer.x @ layer["w"] + layer["b"])
