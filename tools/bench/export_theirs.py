@@ -14,7 +14,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,30 @@ def inputs_of(folder: Path) -> list[torch.Tensor]:
     ]
 
 
+def evaluate(description: dict[str, Any], inputs: list[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
+    """The outputs, with everything computed in f64."""
+    with _f32_is_f64(), torch.no_grad():
+        made = build(description)(
+            *(given.double() if given.is_floating_point() else given for given in inputs)
+        )
+        return [output.numpy() for output in ([made] if torch.is_tensor(made) else made)]
+
+
+@contextmanager
+def _f32_is_f64() -> Iterator[None]:
+    """Where a model says f32 it gets f64: norms and turns say so whatever the dtype of the rest."""
+    kept = torch.float32, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.float32 = torch.float = kept[0]
+        torch.Tensor.float = kept[1]
+        torch.set_default_dtype(torch.float32)
+
+
 def export(model: nn.Module, inputs: list[torch.Tensor], out: Path) -> None:
     """With a dynamic batch, and weights in a file beside the graph's."""
     names = ["tokens", "mask"] if len(inputs) == 2 else ["given"]
@@ -219,14 +244,12 @@ def export(model: nn.Module, inputs: list[torch.Tensor], out: Path) -> None:
 
 def main() -> None:
     folder, mode, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    model = build(json.loads((folder / "model.json").read_text()))
+    description = json.loads((folder / "model.json").read_text())
     inputs = inputs_of(folder)
     if mode == "evaluate":
-        wide = [given.double() if given.is_floating_point() else given for given in inputs]
-        with torch.no_grad():
-            made = model.double()(*wide)
-        np.savez(out, *(output.numpy() for output in ([made] if torch.is_tensor(made) else made)))
+        np.savez(out, *evaluate(description, inputs))
         return
+    model = build(description)
     # Loaded by an export when it comes to it.
     import onnxscript.optimizer  # noqa: F401
 
