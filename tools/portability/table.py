@@ -58,7 +58,7 @@ def _cell(outcomes: list[dict[str, Any]], used: dict[tuple[str, str], int]) -> s
         key = (outcome["runtime"], outcome["reason"])
         note = f"[{used.setdefault(key, len(used) + 1)}]" if outcome["reason"] else "?"
         parts.append(f"{form}**{outcome['verdict']}** {note}")
-    return "; ".join(parts)
+    return "; ".join(parts) or "not run"
 
 
 def _time(seconds: float) -> str:
