@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from sexpgpu.export.language.choices import compile_and, compile_cond, compile_if, compile_or
@@ -34,8 +35,10 @@ def compile_let(evaluator: Evaluator, datum: ListDatum, scope: Scope, top: bool)
     if not isinstance(bindings, ListDatum):
         raise malformed(bindings, "the bindings of `let` stand in brackets", datum)
     if len(bindings.items) % 2:
-        error = malformed(bindings.items[-1], "this name of `let` has no value", datum)
-        error.help = _brackets_of_other_lisps(bindings.items[-1])
+        bracketed = next(filter(partial(_is_a_call, scope), bindings.items[::2]), None)
+        name = bindings.items[-1] if bracketed is None else bracketed
+        error = malformed(name, "this name of `let` has no value", datum)
+        error.help = _brackets_of_other_lisps(name)
         raise error
     inner = scope.nest()
     steps: list[Code] = []
@@ -64,6 +67,17 @@ def _check_let_pattern(evaluator: Evaluator, pattern: Datum) -> None:
         error.help = error.help or _brackets_of_other_lisps(pattern)
         error.expected = USAGE["let"]
         raise
+
+
+def _is_a_call(scope: Scope, pattern: Datum) -> bool:
+    """Whether what stands for a name is a name and a call, as `((best which) (top-k x 2))` is."""
+    if not isinstance(pattern, ListDatum) or len(pattern.items) != 2:
+        return False
+    value = pattern.items[1]
+    head = value.items[0] if isinstance(value, ListDatum) and value.items else None
+    if not isinstance(head, Symbol):
+        return False
+    return scope.resolve(head.name) is not None or head.name in scope.top.values
 
 
 def _brackets_of_other_lisps(pattern: Datum) -> str | None:

@@ -58,6 +58,7 @@ WRONG = [
     (net("l (linear 8 4) k", "(l x)"), "E-FORM-001", "k", "the part `k` has no value"),
     (net("l 1 l 2", "x"), "E-NAME-002", "l", "the part `l` is named twice"),
     (net("", "(let ((y (relu x))) y)"), "E-FORM-001", "(y (relu x))", "no brackets of their own"),
+    (net("", "(let (a 1 ((b c) (abs x)) d 3) b)"), "E-FORM-001", "((b c) (abs x))", "no brackets"),
     (HEAD + "(defmodel net () (parts) (apply x x))", "E-FORM-001", "x", "stands in brackets"),
     (HEAD + "(defmodel net () (parts) (forward (x) x))", "E-FORM-001", "(forward (x) x)", "apply"),
     (HEAD + "(def model (linear 8 4)))", "E-READ-002", ")", "closes nothing"),
