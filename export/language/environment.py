@@ -37,6 +37,18 @@ _OTHER_LISPS = {
     "t": "true", "None": "nil", "null-value": "nil", "string-append": "str", "import": "include",
     "load": "include", "require": "include", "when": "if", "unless": "if", "switch": "cond",
 }  # fmt: skip
+#: What NumPy and torch call what this library has.
+_OTHER_LIBRARIES = {
+    "cat": "concat", "concatenate": "concat", "hstack": "concat", "vstack": "concat",
+    "view": "reshape", "expand": "broadcast-to", "swapaxes": "permute", "expand_dims": "unsqueeze",
+    "arange": "iota", "clamp": "clip", "power": "pow", "absolute": "abs", "negative": "neg",
+    "add": "+", "sub": "-", "subtract": "-", "mul": "*", "multiply": "*", "div": "/", "divide": "/",
+    "bmm": "matmul", "mm": "matmul", "dot": "matmul", "var": "variance",
+    "std": "standard-deviation",
+    "gather": "take-along", "masked_fill": "where", "masked-fill": "where", "amax": "max",
+    "amin": "min", "tril": "lower-triangle", "swish": "silu", "dense": "linear", "fft": "fourier",
+    "interpolate": "resize", "normalize": "l2-normalize",
+}  # fmt: skip
 _IMMUTABLE = ("set!", "setq", "setf", "set")
 
 
@@ -78,6 +90,8 @@ class TopLevel:
             help = "names are immutable: bind a new one with `let`, or loop with `fold`"
         elif name in _OTHER_LISPS:
             help = f"this language calls it `{_OTHER_LISPS[name]}`"
+        elif _OTHER_LIBRARIES.get(name) in self.values:
+            help = f"this library calls it `{_OTHER_LIBRARIES[name]}`"
         else:
             local = scope.all_names() if scope is not None else []
             help = did_you_mean(name, [*self.values, *self.reserved, *local])

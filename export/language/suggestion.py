@@ -5,6 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+#: What other libraries call what has one name here, mostly an option.
+_SYNONYMS = {
+    "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keep", "keepdims": "keep",
+    "eps": "epsilon", "kernel-size": "size", "kernel": "size", "negative-slope": "slope",
+    "unbiased": "correction", "ddof": "correction", "is-causal": "causal", "attn-mask": "mask",
+    "approximate": "tanh",
+}  # fmt: skip
+
 
 def did_you_mean(word: str, names: Iterable[str], prefix: str = "") -> str | None:
     """A question with the names that are closest to `word`, three at most, or None.
@@ -13,7 +21,11 @@ def did_you_mean(word: str, names: Iterable[str], prefix: str = "") -> str | Non
     """
     # A word of many thousand characters is compared by its beginning: difflib takes square time.
     word = word[:64]
-    close = difflib.get_close_matches(word, sorted(set(names)), n=3, cutoff=0.6)
+    known = sorted(set(names))
+    synonym = _SYNONYMS.get(word.replace("_", "-"))
+    if synonym in known:
+        return f"did you mean `{prefix}{synonym}`?"
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
     if not close:
         return None
     best = _likeness(word, close[0])

@@ -20,6 +20,8 @@ WRONG = [
     (net("l (lineer 8 4)", "(l x)"), "E-NAME-001", "lineer", "did you mean `linear`?"),
     (net("l (linear 8 4)", "(k x)"), "E-NAME-001", "k", "`k` is not defined"),
     (net("l (linear 8 4)", "(where (> x 0) x -x)"), "E-NAME-001", "-x", "`x` or `-`"),
+    (net("", "(cat (list x x) 1)"), "E-NAME-001", "cat", "this library calls it `concat`"),
+    (net("", "(sum x :dim 1)"), "E-CALL-003", ":dim", "did you mean `:axis`?"),
     (net("l (linear 8 4)", "(softmx x)"), "E-NAME-001", "softmx", "did you mean `softmax`?"),
     # calls
     (net("l (linear 8)", "(l x)"), "E-CALL-002", "(linear 8)", "(linear in out &key"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sexpgpu.export.language import environment
 from sexpgpu.export.language.data import Symbol
 from sexpgpu.export.language.environment import PLACE_LIMIT, Environment
 from sexpgpu.schemas.errors import SexpgpuError, Source, Span
+from support.programs import program
 
 
 def test_a_child_adds_and_hides_names() -> None:
@@ -67,3 +69,11 @@ def test_a_scope_has_a_limited_number_of_names() -> None:
     with pytest.raises(SexpgpuError) as raised:
         scope.add(Symbol("one-more"))
     assert raised.value.code == "E-FORM-001"
+
+
+def test_what_other_libraries_say_leads_to_names_that_there_are() -> None:
+    values = program("(def model (linear 1 1))").environment.top.values
+    names = environment._OTHER_LIBRARIES
+    assert names
+    assert [there for there in names.values() if there not in values] == []
+    assert [here for here in names if here in values] == []

@@ -16,6 +16,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "(standard-deviation x :axis 1 :correction 1)": lambda x: np.std(x, 1, ddof=1),
     "(outer x x)": lambda x: np.einsum("bti,btj->btij", x, x),
     "(repeat-interleave x 3 :axis 1)": lambda x: np.repeat(x, 3, 1),
+    "(flatten x)": lambda x: x.reshape(BATCH, -1),
     "(diagonal (matmul x (transpose x)))": lambda x: (x * x).sum(-1),
     "(quantile x 0.3)": lambda x: np.quantile(x, 0.3, -1),
     "(quantile x 0.25 :axis 1)": lambda x: np.quantile(x, 0.25, 1),

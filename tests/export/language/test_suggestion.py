@@ -12,3 +12,10 @@ def test_the_closest_names_are_suggested() -> None:
     assert did_you_mean("dim", ["dims"], ":") == "did you mean `:dims`?"
     assert did_you_mean("zzz", names) is None
     assert did_you_mean("x", []) is None
+
+
+def test_what_other_libraries_call_it() -> None:
+    assert did_you_mean("dim", ["axis", "keep"], ":") == "did you mean `:axis`?"
+    assert did_you_mean("keepdims", ["axis", "keep"], ":") == "did you mean `:keep`?"
+    assert did_you_mean("kernel_size", ["size"]) == "did you mean `size`?"
+    assert did_you_mean("kernel_size", ["axis"]) is None
