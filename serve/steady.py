@@ -23,8 +23,10 @@ from sexpgpu.export.operations.rules import normalize_axes, normalize_axis
 _VECTOR = 16
 
 #: In f32, and so in bf16, which is computed in f32.
-_RAGGED_F32 = frozenset("log log1p softplus elu sin cos tan".split())
-_RAGGED_F64 = _RAGGED_F32 | frozenset("exp expm1 tanh sigmoid silu gelu erf".split())
+_RAGGED_F32 = frozenset("log log1p softplus elu sin cos tan asin acos atan".split())
+_RAGGED_F64 = _RAGGED_F32 | frozenset(
+    "exp expm1 tanh sigmoid silu gelu erf erfc lgamma sinh cosh asinh acosh atanh".split()
+)
 
 
 def make_steady(graph: Graph) -> Graph:
