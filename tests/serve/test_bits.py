@@ -36,8 +36,8 @@ LIMITED: dict[str, frozenset[DType]] = {
 
 ELEMENTWISE = (
     "sigmoid softplus relu leaky-relu elu silu gelu hard-swish neg abs sign floor ceil round exp "
-    "log log1p expm1 sqrt rsqrt sin cos tan tanh erf asin acos atan sinh cosh asinh acosh atanh erfc "
-    "lgamma"
+    "log log1p expm1 sqrt rsqrt sin cos tan tanh erf asin acos atan sinh cosh asinh acosh atanh "
+    "erfc lgamma"
 ).split()
 REDUCED = "sum mean variance logsumexp norm prod max min".split()
 NORMALIZED = "softmax log-softmax layer-normalize rms-normalize".split()
