@@ -10,13 +10,14 @@ from sexpgpu.tools.importer.encoder import (
     add_head,
     embedding_names,
     embedding_of,
+    encoder_block,
     inputs_of,
     vectors,
     window_knob,
 )
 from sexpgpu.tools.importer.forms import Form, atom, call
 from sexpgpu.tools.importer.heads import head_of
-from sexpgpu.tools.importer.norms import NORM, norm_function
+from sexpgpu.tools.importer.norms import norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -66,7 +67,7 @@ def albert(source: Source) -> Draft:
         prepare=inputs.prepare,
         definitions=[
             norm_function(epsilon),
-            _block(activation),
+            encoder_block(activation),
             *([] if is_one else [_group(inner)]),
         ],
         buffers=BUFFERS,
@@ -94,16 +95,6 @@ def _knobs(configuration: Configuration) -> list[Knob]:
         Knob("heads", configuration.whole("num_attention_heads", 64)),
         Knob("hidden", configuration.whole("intermediate_size", 16384), "width of an mlp"),
     ]
-
-
-def _block(activation: Form) -> Form:
-    mlp = call(
-        "mlp", "dim", "hidden", "dim",
-        activation=None if activation == "gelu" else activation,
-        transposed=True,
-    )  # fmt: skip
-    attention = call("self-attention", "dim", "heads", transposed=True)
-    return ["defn", "block", [], call("post-norm-block", attention, NORM, mlp, NORM)]
 
 
 def _group(inner: int) -> Form:

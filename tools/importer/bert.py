@@ -10,13 +10,14 @@ from sexpgpu.tools.importer.encoder import (
     add_head,
     embedding_names,
     embedding_of,
+    encoder_block,
     inputs_of,
     vectors,
     window_knob,
 )
-from sexpgpu.tools.importer.forms import Form, call
+from sexpgpu.tools.importer.forms import call
 from sexpgpu.tools.importer.heads import head_of
-from sexpgpu.tools.importer.norms import NORM, norm_function
+from sexpgpu.tools.importer.norms import norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
@@ -75,7 +76,7 @@ def bert(source: Source) -> Draft:
         _GGUF.copy() if source.is_gguf else _renames(prefix),
         steps=["x", vectors(inputs), "hidden", call("through", "blocks", "x", mask="mask")],
         prepare=inputs.prepare,
-        definitions=[norm_function(epsilon), _block(activation)],
+        definitions=[norm_function(epsilon), encoder_block(activation)],
         buffers=BUFFERS,
         notes=notes,
     )  # fmt: skip
@@ -106,16 +107,6 @@ def _knobs(configuration: Configuration) -> list[Knob]:
         Knob("heads", configuration.whole("num_attention_heads", 12)),
         Knob("hidden", configuration.whole("intermediate_size", 3072), "width of an mlp"),
     ]
-
-
-def _block(activation: Form) -> Form:
-    mlp = call(
-        "mlp", "dim", "hidden", "dim",
-        activation=None if activation == "gelu" else activation,
-        transposed=True,
-    )  # fmt: skip
-    attention = call("self-attention", "dim", "heads", transposed=True)
-    return ["defn", "block", [], call("post-norm-block", attention, NORM, mlp, NORM)]
 
 
 def _renames(prefix: str) -> dict[str, str]:

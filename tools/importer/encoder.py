@@ -154,3 +154,14 @@ def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activat
     draft.parts += ["head-bias", call("param", ["list", "vocab"])]
     draft.renames["head-bias"] = bias
     draft.body = call("list", logits=["+", logits, "head-bias"])
+
+
+def encoder_block(activation: Form) -> Form:
+    """The definition of a layer, which BERT and ALBERT have in common."""
+    mlp = call(
+        "mlp", "dim", "hidden", "dim",
+        activation=None if activation == "gelu" else activation,
+        transposed=True,
+    )  # fmt: skip
+    attention = call("self-attention", "dim", "heads", transposed=True)
+    return ["defn", "block", [], call("post-norm-block", attention, NORM, mlp, NORM)]
