@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from sexpgpu.tools import develop
+from sexpgpu.tools.fetch_models import fetch_model
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -36,6 +37,9 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     """What each block of commands printed, errors too, and what the README shows of it."""
     here = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "examples", here / "examples")
+    # The first command, which sets up, has fetched this.
+    (here / "build/models").mkdir(parents=True)
+    (here / "build/models/minilm").symlink_to(fetch_model("minilm")["config.json"].parent.resolve())
     programs = here / "bin"
     programs.mkdir()
     for name, words in (("sexpgpu", "-m sexpgpu.tools.cli "), ("python", "")):
