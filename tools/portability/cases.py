@@ -33,7 +33,8 @@ from sexpgpu.export.subject import Subject, from_checkpoint, from_program
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.exported import MODEL, ONNX, WEIGHTS
 from sexpgpu.schemas.tensor_file import MappedTensors
-from sexpgpu.tools.fetch_models import MODELS, fetch_model
+from sexpgpu.tools.fetch_models import fetch_model
+from sexpgpu.tools.model_packages import MODELS
 from sexpgpu.tools.portability import ROOT, WORK
 from sexpgpu.tools.portability.runtimes.exchange import write_tensors
 
