@@ -23,9 +23,13 @@ from sexpgpu.schemas.errors import SexpgpuError
 #: Seconds that the reference may take.
 BUDGET = 60.0
 
-#: Bytes of weights up to which the file is loaded as its users load it.  Larger ones are mapped, so
-#: that a model that fills most of a machine's memory can be verified there.
-_COPIED = 2**29
+#: Bytes of weights up to which the file is loaded as its users load it.  Larger ones are mapped:
+#: copying them would take longer than the comparison, and a model that fills most of a machine's
+#: memory can be verified there.
+_COPIED = 2**28
+
+#: Bytes of weights from which one record of the model may be all that there is time for.
+_LARGE = 2**29
 
 #: Evaluations with errors of rounding, at most, where a difference asks for an explanation.
 _PERTURBATIONS = 8
@@ -57,7 +61,8 @@ def verify_model(
     the file does not run.
     """
     deadline = time.monotonic() + budget
-    mapped = sum(_bytes(value) for value in graph.weights.values()) > _COPIED
+    size = sum(_bytes(value) for value in graph.weights.values())
+    mapped = size > _COPIED
     verification = Verification()
     examples = Examples(graph)
     apart = not fixed and prove_independence(graph).independent
@@ -66,8 +71,7 @@ def verify_model(
         # ONNX Runtime loads the file while the reference computes.
         loading = loader.submit(Session, path, mapped=mapped)
         calls = deque(examples.calls(apart=apart))
-        if apart and mapped:
-            # A record of a large model may be all that there is time for.
+        if apart and size > _LARGE:
             calls.appendleft(("random",))
         while calls and not (loading.done() and loading.exception()):
             kinds = calls.popleft()

@@ -142,6 +142,7 @@ def test_a_large_model_begins_with_one_record(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(verify, "_COPIED", 0)
+    monkeypatch.setattr(verify, "_LARGE", 0)
     # The first record by itself, and in the call after it alone and with the others.
     assert verified_program(GPT, tmp_path).runs == 3
 
@@ -290,6 +291,7 @@ def test_after_a_whole_run_no_part_is_compared(
     clock: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(verify, "_COPIED", 0)
+    monkeypatch.setattr(verify, "_LARGE", 0)
     graph, _ = traced(GPT)
     found = verified_program(GPT, tmp_path, budget=len(graph.nodes) + 20)
     assert (found.runs, found.checked) == (1, "the whole model")
