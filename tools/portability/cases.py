@@ -133,6 +133,8 @@ def _subject(program: Path, begun: Path) -> Subject:
             raise
     write_initial(program, str(begun))
     subject = from_checkpoint(str(begun), trained=True)
+    # Its place is another each time; the case is not.
+    subject.model.checkpoint = None
     return replace(subject, read=lambda path: _uncovered(path, subject.read(path)), kept=None)
 
 

@@ -101,6 +101,13 @@ def test_a_case_is_made_once_and_anew_when_its_program_is_another(
     assert sorted(path.name for path in first.folder.parent.iterdir()) == ["portable"]
 
 
+def test_a_case_is_the_same_wherever_it_is_made(program: Path, tmp_path: Path) -> None:
+    """What came of it is kept under the bytes of its files."""
+    first, second = (prepare(program, Form(), tmp_path / place).folder for place in "ab")
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "net.sx"
     path.write_text("(def record (fields :x (list f32 3)))\n(def model 7)")
