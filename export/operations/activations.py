@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sexpgpu.export.graph.graph import Attributes
-from sexpgpu.export.graph.types import FLOATS, Array, DType
+from sexpgpu.export.graph.types import FLOATS, Array, DType, TensorType
+from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.onnx.term import Term
 from sexpgpu.export.operations import special
 from sexpgpu.export.operations.elementwise import UNARY_FLOAT, UNARY_NUMBER, ElementwiseFormula
@@ -184,7 +185,22 @@ class Gelu(ElementwiseFormula):
             gate = ((x * math.sqrt(2 / math.pi)) * (x * GELU_CUBIC * x + 1)).apply("Tanh")
         else:
             gate = special.erf(x / math.sqrt(2))
-        return (x * 0.5) * (gate + 1)
+        return (x * (terms[1] if len(terms) > 1 else 0.5)) * (gate + 1)
+
+    def lower(
+        self,
+        onnx: Lowering,
+        inputs: Sequence[OnnxValue],
+        attributes: Attributes,
+        results: Sequence[TensorType],
+    ) -> Sequence[str]:
+        if not attributes["tanh"] or not inputs[0].shape:
+            return super().lower(onnx, inputs, attributes, results)
+        # ONNX Runtime takes half of x away with what it fuses, whoever else reads it.  It is to be
+        # no other's: by an axis of length 1 it is not the product that others write.
+        x = Term.of(onnx, inputs[0])
+        half = x.constant(np.full(1, 0.5, x.dtype.numpy))
+        return [self.formula([x, half], attributes).name]
 
 
 @operation

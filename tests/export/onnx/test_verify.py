@@ -60,6 +60,28 @@ def simple(expression: str, *inputs: str, parts: str = "") -> str:
 # What is right
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "(gelu a)",
+        "(* a 0.5)",
+        "(* 0.5 a)",
+        "(gelu (* 0.5 a) :tanh true)",
+        "(+ (tanh a) 1.0)",
+        "(* a (* a 0.044715))",
+        "(+ (erf (/ a (sqrt 2.0))) 1.0)",
+    ],
+)
+@pytest.mark.parametrize("form", ["(+ {g} {o})", "(+ {o} {g})", "(list :p {g} :q {o})"])
+@pytest.mark.parametrize("tanh", ["", " :tanh true"])
+def test_what_gelu_is_made_of_may_be_read_by_others(
+    tanh: str, form: str, other: str, tmp_path: Path
+) -> None:
+    """ONNX Runtime fuses gelu, and has to leave what others read."""
+    body = form.format(g=f"(gelu a{tanh})", o=other)
+    verified_program(simple(body, "f32 4 8"), tmp_path)
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures_pass(name: str, precision: Any, tmp_path: Path) -> None:
