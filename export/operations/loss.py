@@ -95,7 +95,9 @@ class CrossEntropy(Operation):
         inside = onnx.add("Clip", targets, first, onnx.scalar(classes - 1, DType.I64))
         last = onnx.ints([-1])
         scores = log_softmax(onnx, logits, -1)
-        picked = onnx.add("GatherElements", scores, onnx.add("Unsqueeze", inside, last), axis=-1)
+        # onnx's reference takes no axis from the end here.
+        axis = len(logits.shape) - 1
+        picked = onnx.add("GatherElements", scores, onnx.add("Unsqueeze", inside, last), axis=axis)
         loss = onnx.add("Neg", onnx.add("Squeeze", picked, last))
         smoothing = float(dtype.numpy.type(attributes["smoothing"]))
         if smoothing:
