@@ -110,6 +110,20 @@ class Case:
         ids = tokens(self.model.config.vocab_size, window)
         check(self.run(ids)["output"], self.theirs(input_ids=ids).logits)
 
+    def check_classes_of_texts(self, window: int = WINDOW) -> None:
+        """Scores of the last position are those that transformers gives of the whole record."""
+        for ids in tokens(self.model.config.vocab_size, window)[:, None]:
+            check(self.run(ids)["logits"][:, -1], self.theirs(input_ids=ids).logits)
+
+    def check_answers(self, *inputs: Array) -> None:
+        """Scores of where an answer begins and ends are those of transformers."""
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        found = self.run(*inputs)
+        expected = self.theirs(**dict(zip(names, inputs, strict=False)))
+        seen = inputs[1] if len(inputs) > 1 else np.ones(inputs[0].shape, bool)
+        check(found["start"][seen], expected.start_logits[seen])
+        check(found["end"][seen], expected.end_logits[seen])
+
 
 def tokens(vocabulary: int, window: int = WINDOW, records: int = 3) -> Array:
     """Random tokens, a record a row."""

@@ -6,6 +6,7 @@ from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.encoder import (
     BUFFERS,
+    HEADS,
     HeadNames,
     add_head,
     embedding_names,
@@ -21,8 +22,6 @@ from sexpgpu.tools.importer.norms import norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
-_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
-
 
 def albert(source: Source) -> Draft:
     """Lan et al. 2020: a BERT of narrow tables, whose layers share their weights."""
@@ -33,7 +32,7 @@ def albert(source: Source) -> Draft:
     for key in ("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"):
         configuration.take(key)
     notes: list[str] = []
-    head = head_of(source, "Albert", _HEADS, notes)
+    head = head_of(source, "Albert", HEADS, notes)
     prefix = source.prefix(("albert.", ""), "embeddings.word_embeddings.weight")
     inputs = inputs_of(configuration)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
@@ -80,6 +79,7 @@ def albert(source: Source) -> Draft:
         "predictions.LayerNorm",
         "predictions.decoder",
         "predictions.bias",
+        "sop_classifier.classifier",
     )
     add_head(source, draft, head, names, "narrow", activation)
     return draft

@@ -6,6 +6,7 @@ from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.encoder import (
     BUFFERS,
+    HEADS,
     HeadNames,
     add_head,
     embedding_names,
@@ -20,8 +21,6 @@ from sexpgpu.tools.importer.heads import head_of
 from sexpgpu.tools.importer.norms import norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
-
-_HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 
 _BLOCKS = {
     "attention.q": "attention.self.query",
@@ -57,7 +56,7 @@ def bert(source: Source) -> Draft:
     configuration.require("is_decoder", False, why="the model reads from left to right")
     configuration.require("add_cross_attention", False, why="layers look at an encoder")
     notes: list[str] = []
-    head = head_of(source, "Bert", _HEADS, notes)
+    head = head_of(source, "Bert", HEADS, notes)
     prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
     inputs = inputs_of(configuration)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
@@ -93,6 +92,7 @@ def bert(source: Source) -> Draft:
         "cls.predictions.transform.LayerNorm",
         "cls.predictions.decoder",
         "cls.predictions.bias",
+        "cls.seq_relationship",
     )
     add_head(source, draft, head, names, "dim", activation)
     return draft

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
-from sexpgpu.tools.importer.heads import head_of, shares_table
+from sexpgpu.tools.importer.heads import add_classifier, add_span, head_of, shares_table
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.rope import Rope
 from sexpgpu.tools.importer.source import Source
@@ -16,6 +16,9 @@ from sexpgpu.tools.importer.source import Source
 _BUFFERS = (r".*rotary_emb\.inv_freq", r"rope_freqs\.weight")
 
 _WINDOW = 128
+
+#: Heads beside that of a language model.
+_OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 
 
 @dataclass
@@ -62,14 +65,16 @@ class Decoder:
     def draft(self, source: Source) -> Draft:
         """The program's parts.  Raises E-IMPORT-003 for widths and counts that are none."""
         configuration = source.configuration
-        prefix = source.prefix(("model.", ""), "embed_tokens.weight")
+        prefix = source.prefix(("model.", "transformer.", ""), "embed_tokens.weight")
         below = "TextModel" if self.family == "Gemma3" else "Model"
-        has_head = head_of(source, self.family, ("ForCausalLM", below), self.notes) != below
+        others = [below.replace("Model", head) for head in _OTHER_HEADS]
+        kind = head_of(source, self.family, ("ForCausalLM", below, *others), self.notes)
+        has_head = kind == "ForCausalLM"
         table = "token_embd.weight" if source.is_gguf else f"{prefix}embed_tokens.weight"
         head = "output" if source.is_gguf else "lm_head"
         own_head = has_head and not shares_table(source, head, table, self.tied, self.notes)
         knobs = self._knobs(configuration)
-        return Draft(
+        draft = Draft(
             self.name,
             self.about,
             knobs,
@@ -86,6 +91,11 @@ class Decoder:
             biased=self.qkv_bias or self.out_bias or self.mlp_bias,
             notes=self.notes,
         )
+        if kind.endswith("QuestionAnswering"):
+            add_span(draft, self._hidden(["tokens", "ids"]))
+        elif kind in others:
+            add_classifier(source, draft, "score", self._hidden(["tokens", "ids"]))
+        return draft
 
     def _knobs(self, configuration: Configuration) -> list[Knob]:
         heads = configuration.whole("num_attention_heads", None)
@@ -183,12 +193,15 @@ class Decoder:
             return everywhere
         return local if self.local.condition is None else ["if", "local", local, everywhere]
 
-    def _body(self, own_head: bool, has_head: bool) -> Form:
-        tied = has_head and not own_head
-        x: Form = ["take", "tokens", "ids"] if tied else ["tokens", "ids"]
+    def _hidden(self, x: Form) -> Form:
+        """What the layers make of tokens' vectors `x`."""
         if self.scaled_tokens:
             x = ["*", x, ["sqrt", "dim"]]
-        x = ["norm", ["through", "blocks", x]]
+        return ["norm", ["through", "blocks", x]]
+
+    def _body(self, own_head: bool, has_head: bool) -> Form:
+        tied = has_head and not own_head
+        x = self._hidden(["take", "tokens", "ids"] if tied else ["tokens", "ids"])
         if not has_head:
             return call("list", hidden=x)
         x = ["head", x] if own_head else ["matmul", x, ["transpose", "tokens"]]

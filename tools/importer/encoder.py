@@ -6,10 +6,20 @@ from dataclasses import dataclass
 
 from sexpgpu.tools.importer.configuration import Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
-from sexpgpu.tools.importer.heads import classes_of, shares_table
+from sexpgpu.tools.importer.heads import add_classifier, add_span, shares_table
 from sexpgpu.tools.importer.norms import NORM
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
+
+#: The heads that both have.
+HEADS = (
+    "Model",
+    "ForMaskedLM",
+    "ForPreTraining",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+)
 
 #: Positions that older files count out.
 BUFFERS = (r".*embeddings\.position_ids", r".*embeddings\.token_type_ids")
@@ -83,6 +93,7 @@ class HeadNames:
     norm: str
     decoder: str
     bias: str
+    relation: str
 
 
 def add_head(
@@ -94,10 +105,23 @@ def add_head(
     """
     if head == "Model":
         _pool(source, draft, names)
-    elif head == "ForMaskedLM":
-        _predict(source, draft, names, width, activation)
+    elif head in ("ForMaskedLM", "ForPreTraining"):
+        outputs = {"logits": _predict(source, draft, names, width, activation)}
+        if head == "ForPreTraining":
+            # Whether the second text follows the first.
+            _add_pooler(draft, names)
+            draft.parts += ["relation", call("linear", "dim", "2", transposed=True)]
+            draft.renames["relation"] = names.relation
+            outputs["relation"] = ["relation", _POOLED]
+        draft.body = call("list", **outputs)
+    elif head == "ForSequenceClassification":
+        # Of the whole, by what the pooler makes of the first token.
+        _add_pooler(draft, names)
+        add_classifier(source, draft, names.classifier, _POOLED)
+    elif head == "ForTokenClassification":
+        add_classifier(source, draft, names.classifier, "hidden")
     else:
-        _classify(source, draft, names, pooled=head == "ForSequenceClassification")
+        add_span(draft, "hidden")
 
 
 def _pool(source: Source, draft: Draft, names: HeadNames) -> None:
@@ -117,20 +141,10 @@ def _add_pooler(draft: Draft, names: HeadNames) -> None:
     draft.renames["pooler"] = names.pooler
 
 
-def _classify(source: Source, draft: Draft, names: HeadNames, *, pooled: bool) -> None:
-    """Classes of the whole by what the pooler makes of the first token, or of every token."""
-    draft.knobs.append(Knob("classes", classes_of(source, f"{names.classifier}.weight")))
-    if pooled:
-        _add_pooler(draft, names)
-    draft.parts += ["classifier", call("linear", "dim", "classes", transposed=True)]
-    draft.renames["classifier"] = names.classifier
-    draft.body = call("list", logits=["classifier", _POOLED if pooled else "hidden"])
-
-
 _TABLE: Form = ["get", ["get", "embedding", ":tokens"], ":w"]
 
 
-def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activation: Form) -> None:
+def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activation: Form) -> Form:
     """What each token may be, by a head that is the table of tokens where it is tied."""
     table = draft.renames["embedding.tokens.w"]
     tied = shares_table(source, names.decoder, table, True, draft.notes)
@@ -153,7 +167,7 @@ def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activat
         logits = ["head", "guess"]
     draft.parts += ["head-bias", call("param", ["list", "vocab"])]
     draft.renames["head-bias"] = bias
-    draft.body = call("list", logits=["+", logits, "head-bias"])
+    return ["+", logits, "head-bias"]
 
 
 def encoder_block(activation: Form) -> Form:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sexpgpu.tools.importer.activations import activation_of
 from sexpgpu.tools.importer.configuration import DEPTH_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom, call
-from sexpgpu.tools.importer.heads import head_of, shares_table
+from sexpgpu.tools.importer.heads import add_classifier, add_span, head_of, shares_table
 from sexpgpu.tools.importer.norms import NORM, norm_function
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
@@ -26,6 +26,9 @@ _GGUF = {
     "mlp.up": "ffn_up",
     "mlp.down": "ffn_down",
 }
+#: Heads that give classes of every token, and their matrices.
+_CLASSIFIERS = {"ForSequenceClassification": "score", "ForTokenClassification": "classifier"}
+_SPAN = "ForQuestionAnswering"
 #: Masks that older files hold.
 _BUFFERS = (r".*\.attn\.bias", r".*\.attn\.masked_bias")
 
@@ -39,8 +42,9 @@ def gpt2(source: Source) -> Draft:
     table = "token_embd.weight" if source.is_gguf else f"{prefix}wte.weight"
     head = "output" if source.is_gguf else "lm_head"
     notes: list[str] = []
-    is_base = head_of(source, "GPT2", ("LMHeadModel", "Model"), notes) == "Model"
-    own_head = not is_base and not shares_table(source, head, table, True, notes)
+    kind = head_of(source, "GPT2", ("LMHeadModel", "Model", *_CLASSIFIERS, _SPAN), notes)
+    predicts = kind == "LMHeadModel"
+    own_head = predicts and not shares_table(source, head, table, True, notes)
     renames = {
         "tokens": table,
         "positions": "position_embd.weight" if source.is_gguf else f"{prefix}wpe.weight",
@@ -51,13 +55,13 @@ def gpt2(source: Source) -> Draft:
     parts = _parts(configuration)
     hidden: Form = ["norm", ["through", "blocks", _vectors()]]
     body: Form = ["matmul", hidden, ["transpose", "tokens"]]
-    if is_base:
+    if not predicts:
         body = call("list", hidden=hidden)
     elif own_head:
         renames["head"] = head
         parts += ["head", call("linear", "dim", "vocab", bias=False, transposed=True)]
         body = ["head", hidden]
-    return Draft(
+    draft = Draft(
         "gpt2",
         "a GPT-2 (Radford et al. 2019): the next token",
         _knobs(configuration),
@@ -73,6 +77,11 @@ def gpt2(source: Source) -> Draft:
         buffers=_BUFFERS,
         notes=notes,
     )
+    if kind in _CLASSIFIERS:
+        add_classifier(source, draft, _CLASSIFIERS[kind], hidden)
+    elif kind == _SPAN:
+        add_span(draft, hidden)
+    return draft
 
 
 def _vectors() -> Form:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.forms import Form, call
 from sexpgpu.tools.importer.printing import listed, printable
+from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
 
@@ -43,6 +45,27 @@ def classes_of(source: Source, key: str) -> int:
             help="what is below the head is read as another class: --as BertModel, --as ViTModel …",
         )
     return shape[0]
+
+
+def add_classifier(source: Source, draft: Draft, name: str, of: Form) -> None:
+    """Makes the draft give scores of classes, by the matrix `name`, of the form `of`."""
+    biased = source.has(f"{name}.bias")
+    draft.biased |= biased
+    draft.knobs.append(Knob("classes", classes_of(source, f"{name}.weight")))
+    bias = None if biased else False
+    draft.parts += ["classifier", call("linear", "dim", "classes", bias=bias, transposed=True)]
+    draft.renames["classifier"] = name
+    draft.body = call("list", logits=["classifier", of])
+
+
+def add_span(draft: Draft, of: Form) -> None:
+    """Makes the draft score where in a text an answer begins and ends, by tokens' vectors `of`."""
+    draft.biased = True
+    draft.parts += ["span", call("linear", "dim", "2", transposed=True)]
+    draft.renames["span"] = "qa_outputs"
+    draft.steps += ["ends", ["span", of]]
+    start, end = (["take", "ends", place, ":axis", "2"] for place in "01")
+    draft.body = call("list", start=start, end=end)
 
 
 def shares_table(source: Source, head: str, table: str, default: bool, notes: list[str]) -> bool:

@@ -75,3 +75,15 @@ def test_heads(tmp_path: Path, head: str, options: dict[str, Any]) -> None:
     if head != "ForSequenceClassification":
         logits, expected = (array[texts()[1]] for array in (logits, expected))
     check(logits, expected)
+
+
+def test_answers(tmp_path: Path) -> None:
+    case(tmp_path, "ForQuestionAnswering").check_answers(*texts())
+
+
+def test_pre_training(tmp_path: Path) -> None:
+    found = case(tmp_path, "ForPreTraining")
+    outputs, expected = found.run(*texts()), theirs(found)
+    seen = texts()[1]
+    check(outputs["logits"][seen], expected.prediction_logits[seen])
+    check(outputs["relation"], expected.sop_logits)

@@ -58,6 +58,18 @@ def test_classes(tmp_path: Path, head: str) -> None:
     check(logits, expected)
 
 
+def test_answers(tmp_path: Path) -> None:
+    case(tmp_path, "ForQuestionAnswering").check_answers(*texts())
+
+
+def test_pre_training(tmp_path: Path) -> None:
+    found = case(tmp_path, "ForPreTraining")
+    outputs, expected = found.run(*texts()), theirs(found)
+    seen = texts()[1]
+    check(outputs["logits"][seen], expected.prediction_logits[seen])
+    check(outputs["relation"], expected.seq_relationship_logits)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_masked_language_model(tmp_path: Path, tied: bool) -> None:
     found = case(tmp_path, "ForMaskedLM", tie_word_embeddings=tied)

@@ -14,9 +14,9 @@ transformers = pytest.importorskip("transformers")
 CONFIGS = {"Gemma": "GemmaConfig", "Gemma2": "Gemma2Config", "Gemma3": "Gemma3TextConfig"}
 
 
-def case(folder: Path, family: str, **options: Any) -> Case:
+def case(folder: Path, family: str, head: str = "ForCausalLM", **options: Any) -> Case:
     config = getattr(transformers, CONFIGS[family])(**{**DECODER, "head_dim": 8, **options})
-    return Case(made(f"{family}ForCausalLM", config), folder, window=WINDOW)
+    return Case(made(f"{family}{head}", config), folder, window=WINDOW)
 
 
 ROPES = {
@@ -50,3 +50,17 @@ def test_equal_to_transformers(
     assert (found.imported.notes, found.imported.unknown, found.imported.unused) == ([], [], [])
     assert found.text.count("\n") <= 60
     found.check_language_model()
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("Gemma", "ForSequenceClassification"),
+        ("Gemma2", "ForSequenceClassification"),
+        ("Gemma3", "TextForSequenceClassification"),
+    ],
+)
+def test_classes(tmp_path: Path, family: str, head: str) -> None:
+    found = case(tmp_path, family, head, num_labels=5)
+    assert (found.imported.notes, found.imported.unused) == ([], [])
+    found.check_classes_of_texts()

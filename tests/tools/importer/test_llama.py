@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.importing import DECODER, WINDOW, Case, made
+from support.importing import DECODER, WINDOW, Case, check, made, tokens
 
 transformers = pytest.importorskip("transformers")
 
@@ -60,6 +60,24 @@ def test_equal_to_transformers(
     assert (found.imported.notes, found.imported.unknown, found.imported.unused) == ([], [], [])
     assert found.text.count("\n") <= 60
     found.check_language_model()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_classes(tmp_path: Path, family: str) -> None:
+    found = case(tmp_path / "text", family, "ForSequenceClassification", num_labels=5)
+    assert (found.imported.notes, found.imported.unused) == ([], [])
+    found.check_classes_of_texts()
+    found = case(tmp_path / "tokens", family, "ForTokenClassification", num_labels=5)
+    assert (found.imported.notes, found.imported.unused) == ([], [])
+    ids = tokens(37)
+    check(found.run(ids)["logits"], found.theirs(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_answers(tmp_path: Path, family: str) -> None:
+    found = case(tmp_path, family, "ForQuestionAnswering")
+    assert (found.imported.notes, found.imported.unused) == ([], [])
+    found.check_answers(tokens(37))
 
 
 ROPES = st.sampled_from([None, LLAMA3, {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}])
