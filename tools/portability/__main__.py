@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.bench.report import machine, write_into
 from sexpgpu.tools.portability import WORK
-from sexpgpu.tools.portability.cases import Form, find_programs, prepare
+from sexpgpu.tools.portability.cases import EXAMPLES, Form, find_programs, prepare
 from sexpgpu.tools.portability.environments import Unavailable, install
 from sexpgpu.tools.portability.pages import check_page
 from sexpgpu.tools.portability.runtime import Runtime, read_runtimes
@@ -27,7 +28,7 @@ PROFILES: tuple[Profile, ...] = ("portable", "fused")
 
 
 @click.command()
-@click.argument("examples", nargs=-1, metavar="[EXAMPLE]...")
+@click.argument("examples", nargs=-1, metavar="[EXAMPLE|PROGRAM.sx]...")
 @click.option("--runtime", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @click.option("--profile", type=click.Choice(["portable", "fused", "both"]), default="both")
 @click.option("--again", is_flag=True, help="Run also what was run before and is as it was.")
@@ -46,34 +47,49 @@ def main(
     page: Path | None,
     work: Path,
 ) -> None:
-    """Run the exports of examples, all of them or those named, in runtimes."""
-    programs = find_programs()
+    """Run the exports of examples, all of them or those named, in runtimes, or those of programs
+    of your own: with the weights that they load, else with random ones."""
     runtimes = read_runtimes()
-    for kind, asked, known in (
-        ("example", examples, list(programs)),
-        ("runtime", names, list(runtimes)),
-    ):
-        for name in asked:
-            if name not in known:
-                raise click.UsageError(f"no {kind} is called {name}; there are {', '.join(known)}")
+    programs = _programs(examples)
+    for name in names:
+        if name not in runtimes:
+            raise click.UsageError(f"no runtime is called {name}; there are {', '.join(runtimes)}")
     chosen = {name: runtimes[name] for name in names or runtimes}
     forms = [Form(each) for each in PROFILES if profile in ("both", each)]
     work = work.absolute()
     if last:
         found = [
             outcome
-            for name in examples or programs
+            for name in programs
             for form in forms
             for runtime in chosen.values()
             for outcome in stored(runtime, name, form, work)
         ]
         data = _data(chosen, found, {}, {})
     else:
-        wanted = {name: programs[name] for name in examples or programs}
-        data = _run(wanted, chosen, forms, work, again=again, pages=not examples)
+        data = _run(programs, chosen, forms, work, again=again, pages=not examples)
     if page is not None:
         write_into(page, tables(data), BEGIN, END)
     click.echo(json.dumps(data, indent=2) if as_json else tables(data))
+
+
+def _programs(asked: Sequence[str]) -> dict[str, Path]:
+    """The examples or files that are asked for, by name; every example where none is."""
+    known = find_programs()
+    found: dict[str, Path] = {}
+    for name in asked:
+        path = Path(name).absolute()
+        if name in known:
+            found[name] = known[name]
+        elif path.suffix != ".sx":
+            raise click.UsageError(f"no example is called {name}; there are {', '.join(known)}")
+        elif not path.is_file():
+            raise click.UsageError(f"there is no file {name}")
+        elif path.stem in found or known.get(path.stem, path) != path:
+            raise click.UsageError(f"{name} has the name of another program; give it its own")
+        else:
+            found[path.stem] = path
+    return found or known
 
 
 def _run(
@@ -97,6 +113,9 @@ def _run(
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
     for name, program in programs.items():
+        if program.parent != EXAMPLES:
+            # What it loads may be another by now.
+            shutil.rmtree(work / "cases" / name, ignore_errors=True)
         for form in forms:
             begin = time.monotonic()
             prepared = partial(prepare, program, work=work)

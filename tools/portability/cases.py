@@ -41,6 +41,8 @@ from sexpgpu.tools.portability.runtimes.exchange import write_tensors
 #: How a form may be made one that more runtimes take.
 Change = Literal["unroll", "batch"]
 
+EXAMPLES = ROOT / "examples"
+
 #: Numbers of records that a case is run on: that the batch is a symbol is part of what is tried.
 BATCHES = (1, 3)
 
@@ -90,7 +92,7 @@ class Case:
         return {node.op_type for node in model.graph.node}
 
 
-def find_programs(folder: Path = ROOT / "examples") -> dict[str, Path]:
+def find_programs(folder: Path = EXAMPLES) -> dict[str, Path]:
     """Every program of the folder by name."""
     return {path.stem: path for path in sorted(folder.glob("*.sx"))}
 
@@ -107,7 +109,8 @@ def prepare(program: Path, form: Form, work: Path = WORK) -> Case:
         # Made beside and then renamed: another process may make the same.
         made, begun = (folder.with_name(f".{form}.{os.getpid()}{end}") for end in ("", ".begun"))
         try:
-            with contextlib.chdir(ROOT):
+            # What examples load stands below the project, and what others load where they say.
+            with contextlib.chdir(ROOT if program.parent == EXAMPLES else Path.cwd()):
                 _fetch_weights(program)
                 subject = _subject(program, begun)
                 options = ExportOptions(
