@@ -25,6 +25,8 @@ from sexpgpu.export.operations.signature import GIVEN, Attribute, Kind, Operand,
 
 #: Angles that a table may have: 512 MiB of f32 for the cosines, and as much for the sines.
 MAXIMUM_ANGLES = 2**27
+#: What `beta-slow` and `beta-fast` may be.
+_LEAST_TURNS, _MOST_TURNS = 1e-6, 1e6
 
 
 @operation
@@ -42,7 +44,12 @@ class Rotary(Operation):
 
     `scaling` stretches the positions that a model was trained on: `:linear` divides every
     frequency by `factor`; `:llama3` divides those whose wave is longer than `original / low`,
-    leaves those that are shorter than `original / high`, and blends between (Llama 3.1).
+    leaves those that are shorter than `original / high`, and blends between (Llama 3.1); `:yarn`
+    divides those that turn less than `beta-slow` times over the `original` positions, leaves those
+    that turn more than `beta-fast` times, and blends between by the pair's index, from the whole
+    ones outside unless `truncate` is false (Peng et al. 2023, as transformers computes it).
+    Cosines and sines are multiplied by `attention-factor`: unless given it is 1, and of `:yarn`
+    0.1 · ln(factor) + 1 where `factor` is above 1.
     `length` is for positions below it: their cosines and sines then stand in a table, and
     positions outside are taken to be the nearest inside.
 
@@ -59,11 +66,15 @@ class Rotary(Operation):
         Attribute("interleaved", Kind.BOOLEAN, False),
         Attribute("dimensions", Kind.INTEGER, None),
         Attribute("length", Kind.INTEGER, None),
-        Attribute("scaling", Kind.WORD, None, choices=("linear", "llama3")),
+        Attribute("scaling", Kind.WORD, None, choices=("linear", "llama3", "yarn")),
         Attribute("factor", Kind.NUMBER, 1.0),
         Attribute("low", Kind.NUMBER, 1.0),
         Attribute("high", Kind.NUMBER, 4.0),
         Attribute("original", Kind.INTEGER, 8192),
+        Attribute("beta-fast", Kind.NUMBER, 32.0),
+        Attribute("beta-slow", Kind.NUMBER, 1.0),
+        Attribute("truncate", Kind.BOOLEAN, True),
+        Attribute("attention-factor", Kind.NUMBER, None),
     )
     constraints = (
         "`x` is of rank 2 or more; its width is not the batch.",
@@ -73,6 +84,8 @@ class Rotary(Operation):
         "Without `positions` time is not the batch, and no longer than `length`.",
         "`base`, `factor` and `low` are finite and above 0, `high` is above `low`, `original` is "
         "at least 1.",
+        "`beta-slow` is at most `beta-fast`, both are from 10^-6 to 10^6; `attention-factor` is "
+        "finite and above 0; of `:yarn` `base` is above 1.",
         "`length` is at least 1; a table has at most 2^27 angles.",
     )
     example = ("(rotary (tensor (list (list 1.0 2.0))))", "[[1.0 2.0]]")
@@ -173,6 +186,10 @@ def rotation_of(x: Shape, attributes: Attributes) -> Rotation:
         low=attributes["low"],
         high=attributes["high"],
         original=attributes["original"],
+        beta_fast=attributes["beta-fast"],
+        beta_slow=attributes["beta-slow"],
+        truncate=attributes["truncate"],
+        attention_factor=attributes["attention-factor"],
     )
 
 
@@ -188,8 +205,8 @@ def _check_positions(shape: Shape, x: Shape) -> None:
 
 
 def _check_numbers(attributes: Attributes) -> None:
-    for name in ("base", "factor", "low"):
-        if not 0 < attributes[name] < math.inf:
+    for name in ("base", "factor", "low", "attention-factor"):
+        if attributes[name] is not None and not 0 < attributes[name] < math.inf:
             fail_value(
                 f"`{name}` of `rotary` is out of range",
                 came=str(attributes[name]),
@@ -199,6 +216,18 @@ def _check_numbers(attributes: Attributes) -> None:
         fail_value(
             "`high` of `rotary` is not above `low`",
             came=f"{attributes['high']} and {attributes['low']}",
+        )
+    if not _LEAST_TURNS <= attributes["beta-slow"] <= attributes["beta-fast"] <= _MOST_TURNS:
+        fail_value(
+            "`beta-slow` and `beta-fast` of `rotary` are out of range",
+            came=f"{attributes['beta-slow']} and {attributes['beta-fast']}",
+            expected="numbers from 10^-6 to 10^6, the first at most the second",
+        )
+    if attributes["scaling"] == "yarn" and attributes["base"] <= 1:
+        fail_value(
+            "`base` of `rotary` is out of range",
+            came=str(attributes["base"]),
+            expected="above 1 where `scaling` is `:yarn`",
         )
     for name in ("length", "original"):
         if attributes[name] is not None and attributes[name] < 1:

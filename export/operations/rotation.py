@@ -26,6 +26,10 @@ class Rotation:
     low: float
     high: float
     original: int
+    beta_fast: float
+    beta_slow: float
+    truncate: bool
+    attention_factor: float | None
 
     def frequencies(self) -> Array:
         """The angle by which each pair is turned from one position to the next, in f64."""
@@ -37,14 +41,41 @@ class Rotation:
             waves = self.original * frequencies / (2 * math.pi)
             kept = np.clip((waves - self.low) / (self.high - self.low), 0, 1)
             return np.asarray(kept * frequencies + (1 - kept) * frequencies / self.factor)
+        if self.scaling == "yarn":
+            ramp = self._ramp()
+            return np.asarray((1 - ramp) * frequencies + ramp * frequencies / self.factor)
         return frequencies
+
+    def _ramp(self) -> Array:
+        """How far yarn stretches each pair, from 0 to 1, with every step as transformers has it."""
+        low, high = self._pair(self.beta_fast), self._pair(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self.turned - 1)
+        if low == high:
+            high += 0.001
+        return np.asarray(np.clip((np.arange(self.turned // 2) - low) / (high - low), 0, 1))
+
+    def _pair(self, turns: float) -> float:
+        """The index of the pair, not rounded, that turns so often over the original positions."""
+        waves = math.log(self.original / (turns * 2 * math.pi))
+        return self.turned * waves / (2 * math.log(self.base))
+
+    @property
+    def gain(self) -> float:
+        """What cosines and sines are multiplied by."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        stretched = self.scaling == "yarn" and self.factor > 1
+        return 0.1 * math.log(self.factor) + 1 if stretched else 1.0
 
     def tables(self, positions: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
         """The cosines and sines for positions, with an axis of pairs behind theirs."""
         if self.length is not None:
             positions = np.clip(positions, 0, self.length - 1)
         angles = positions.astype(np.float64)[..., None] * self.frequencies()
-        return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+        gain = self.gain
+        return (gain * np.cos(angles)).astype(dtype), (gain * np.sin(angles)).astype(dtype)
 
     def turn(self, x: Array, cosines: Array, sines: Array) -> Array:
         part, rest = x[..., : self.turned], x[..., self.turned :]
@@ -102,6 +133,9 @@ class RotationForm:
         column = self.onnx.add("Unsqueeze", self.onnx.cast(places, DType.F64), self.onnx.ints([-1]))
         angles = self.onnx.add("Mul", column, self.onnx.constant(self.rotation.frequencies()))
         both = [self.onnx.add("Cos", angles), self.onnx.add("Sin", angles)]
+        if self.rotation.gain != 1:
+            gain = self.onnx.scalar(self.rotation.gain, DType.F64)
+            both = [self.onnx.add("Mul", name, gain) for name in both]
         return both if dtype is DType.F64 else [self.onnx.cast(name, dtype) for name in both]
 
     def tables(self, length: int) -> list[str]:

@@ -14,6 +14,7 @@ from sexpgpu.export.graph.graph import Value
 from sexpgpu.export.graph.types import Array, Batch, DType, TensorType
 from sexpgpu.export.onnx.lowering import Profile
 from sexpgpu.export.operations.operation import Rows, all_operations
+from sexpgpu.export.operations.rotary import rotation_of
 from sexpgpu.schemas.errors import SexpgpuError
 from support.harness import check, check_axis_rule, error_of, lowered_operators, single
 
@@ -36,11 +37,17 @@ def turn(x: Array, positions: Array, turned: int, attributes: dict[str, Any]) ->
                 frequency /= attributes["factor"]
             if attributes["scaling"] == "llama3":
                 frequency = llama3(frequency, attributes)
+            if attributes["scaling"] == "yarn":
+                frequency = yarn(j, frequency, turned, attributes)
             angle = int(positions[index]) * frequency
             a, b = (2 * j, 2 * j + 1) if attributes["interleaved"] else (j, j + turned // 2)
             p, q = float(x[index][a]), float(x[index][b])
-            result[index][a] = p * math.cos(angle) - q * math.sin(angle)
-            result[index][b] = q * math.cos(angle) + p * math.sin(angle)
+            gain = attributes["attention-factor"]
+            if gain is None:
+                stretched = attributes["scaling"] == "yarn"
+                gain = 0.1 * math.log(attributes["factor"]) + 1 if stretched else 1
+            result[index][a] = gain * (p * math.cos(angle) - q * math.sin(angle))
+            result[index][b] = gain * (q * math.cos(angle) + p * math.sin(angle))
     return result
 
 
@@ -56,6 +63,23 @@ def llama3(frequency: float, attributes: dict[str, Any]) -> float:
     return float((1 - smooth) * frequency / attributes["factor"] + smooth * frequency)
 
 
+def yarn(j: int, frequency: float, turned: int, attributes: dict[str, Any]) -> float:
+    """As the code that came with the paper has it."""
+    low, high = (
+        turned
+        * math.log(attributes["original"] / (attributes[name] * 2 * math.pi))
+        / (2 * math.log(attributes["base"]))
+        for name in ("beta-fast", "beta-slow")
+    )
+    if attributes["truncate"]:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, turned - 1)
+    if low == high:
+        high += 0.001
+    ramp = min(max((j - low) / (high - low), 0), 1)
+    return frequency * (1 - ramp) + frequency / attributes["factor"] * ramp
+
+
 @st.composite
 def rotations(draw: st.DrawFn) -> tuple[list[Array], list[int | None], dict[str, Any]]:
     dtype = draw(st.sampled_from(FLOATS))
@@ -68,11 +92,15 @@ def rotations(draw: st.DrawFn) -> tuple[list[Array], list[int | None], dict[str,
         "base": draw(st.sampled_from([10000.0, 2.0])),
         "interleaved": draw(st.booleans()),
         "dimensions": draw(st.sampled_from(range(0, width + 1, 2))),
-        "scaling": draw(st.sampled_from([None, "linear", "llama3"])),
+        "scaling": draw(st.sampled_from([None, "linear", "llama3", "yarn"])),
         "factor": draw(st.sampled_from([1.0, 8.0])),
         "low": 1.0,
         "high": 4.0,
-        "original": draw(st.sampled_from([1, 16, 64])),
+        "original": draw(st.sampled_from([1, 16, 64, 4096])),
+        "beta-fast": draw(st.sampled_from([4.0, 32.0])),
+        "beta-slow": draw(st.sampled_from([0.5, 4.0])),
+        "truncate": draw(st.booleans()),
+        "attention-factor": draw(st.sampled_from([None, None, 0.7])),
         "length": draw(st.none() | st.integers(max(time, 1), 9)),
         "given": (),
     }
@@ -111,6 +139,39 @@ def test_rotary(
     # Cosines and sines are rounded to f32; for bf16 so is the result, to half of 2^-7 of up to 4.
     absolute = {DType.F32: 1e-6, DType.F64: 1e-12, DType.BF16: 1e-2}[DType.of(x)]
     np.testing.assert_allclose(found.astype(np.float64), want, rtol=0, atol=absolute)
+
+
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "factor": st.sampled_from([1.0, 2.0, 4.0, 40.0]),
+        "original_max_position_embeddings": st.sampled_from([1, 64, 4096, 32768, 10**6]),
+    },
+    optional={
+        "beta_fast": st.sampled_from([2, 32.0]),
+        "beta_slow": st.sampled_from([0.5, 1]),
+        "truncate": st.booleans(),
+        "attention_factor": st.sampled_from([0.5, 1.0]),
+    },
+)
+
+
+@given(PARAMETERS, st.sampled_from([2.0, 100.0, 1e4, 1e6]), st.sampled_from([2, 6, 64, 128]))
+def test_yarn_is_that_of_transformers(parameters: dict[str, Any], base: float, width: int) -> None:
+    ropes = pytest.importorskip("transformers.modeling_rope_utils")
+    config = pytest.importorskip("transformers").LlamaConfig(
+        head_dim=width,
+        max_position_embeddings=2**20,
+        rope_parameters={**parameters, "rope_type": "yarn", "rope_theta": base},
+    )
+    expected, gain = ropes.ROPE_INIT_FUNCTIONS["yarn"](config)
+    names = {"original_max_position_embeddings": "original"}
+    attributes = {names.get(k, k.replace("_", "-")): v for k, v in parameters.items()}
+    _, node = single(
+        "rotary", [values((1, width), DType.F32)], scaling="yarn", base=base, **attributes
+    )
+    rotation = rotation_of((1, width), node.attributes)
+    np.testing.assert_allclose(rotation.frequencies(), expected.numpy(), rtol=1e-6)
+    assert rotation.gain == pytest.approx(gain, rel=1e-12)
 
 
 def test_far_positions_keep_their_angles() -> None:
@@ -206,8 +267,14 @@ def test_errors() -> None:
             error_of("E-VALUE-001", "rotary", [x], **{name: wrong})  # rotary 5
     error_of("E-VALUE-001", "rotary", [x], high=1.0)  # rotary 5
     error_of("E-VALUE-001", "rotary", [x], original=0)  # rotary 5
-    error_of("E-VALUE-001", "rotary", [x], length=0)  # rotary 6
+    for pair in ((2.0, 1.0), (0.0, 1.0), (1.0, 1e7), (math.nan, 1.0), (1.0, math.nan)):
+        betas = dict(zip(("beta-slow", "beta-fast"), pair, strict=True))
+        error_of("E-VALUE-001", "rotary", [x], **betas)  # rotary 6
+    for wrong in (0.0, -1.0, math.inf, math.nan):
+        error_of("E-VALUE-001", "rotary", [x], **{"attention-factor": wrong})  # rotary 6
+    error_of("E-VALUE-001", "rotary", [x], scaling="yarn", base=1.0)  # rotary 6
+    error_of("E-VALUE-001", "rotary", [x], length=0)  # rotary 7
     places = np.zeros(4, np.int32)
-    error_of(  # rotary 6
+    error_of(  # rotary 7
         "E-VALUE-001", "rotary", [x, places], given=("positions",), length=2**40
     )

@@ -71,6 +71,7 @@ def _attention() -> Iterator[Sample]:
 
 def _rotary() -> Iterator[Sample]:
     x = numbers(B, 2, 5, 6)
+    yarn = {"scaling": "yarn", "factor": 4.0, "base": 10.0, "original": 64, "beta-fast": 8.0}
     llama = {"scaling": "llama3", "factor": 8.0, "low": 1.5, "high": 3.0, "original": 16}
     for variant in (
         {},
@@ -78,12 +79,14 @@ def _rotary() -> Iterator[Sample]:
         {"dimensions": 4, "base": 100.0},
         {"scaling": "linear", "factor": 4.0},
         llama,
+        yarn,
+        {"scaling": "yarn", "beta-slow": 0.5, "truncate": False, "attention-factor": 0.7},
         {"length": 7},
     ):
         yield call("rotary", x, **variant)
         yield call("rotary", numbers(5, 6), **variant)
     for dtype in (DType.I32, DType.I64):
-        for variant in ({}, {"length": 6}, {"interleaved": True, **llama}):
+        for variant in ({}, {"length": 6}, {"interleaved": True, **llama}, yarn):
             places = whole(0, 9, B, 5, dtype=dtype)
             yield call("rotary", x, places, given=("positions",), **variant)
             yield call("rotary", x, whole(0, 9, 5, dtype=dtype), given=("positions",), **variant)

@@ -44,7 +44,8 @@ def _angles(
     if rotation.length is not None:
         positions = jnp.clip(positions, 0, rotation.length - 1)
     angles = positions.astype(jnp.float64)[..., None] * rotation.frequencies()
-    return jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    cosines, sines = rotation.gain * jnp.cos(angles), rotation.gain * jnp.sin(angles)
+    return cosines.astype(x.dtype), sines.astype(x.dtype)
 
 
 def _turn(rotation: Rotation, x: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:

@@ -12,9 +12,16 @@ from sexpgpu.tools.train.lowering import rotary
 from support.differentiated import apply, gradients, normal, reference
 from support.harness import assert_close
 
+ATTRIBUTES: list[dict[str, Any]] = [
+    {},
+    {"length": 7},
+    {"dimensions": 4, "interleaved": True},
+    {"scaling": "yarn", "factor": 4.0, "base": 10.0, "original": 64, "beta-fast": 8.0},
+]
+
 
 @pytest.mark.parametrize("limit", [0, 2**20])
-@pytest.mark.parametrize("attributes", [{}, {"length": 7}, {"dimensions": 4, "interleaved": True}])
+@pytest.mark.parametrize("attributes", ATTRIBUTES)
 def test_tables_change_nothing(
     limit: int, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
