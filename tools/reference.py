@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -180,7 +181,8 @@ _PROGRAM_FORMS = (
 )
 _NUMBERS = (
     "What is an operation too is one as soon as a tensor comes; these are its meanings for numbers "
-    "alone. Whole numbers have 64 bits, and one that would be larger is an error."
+    "alone. Whole numbers have 64 bits, and one that would be larger is an error. `pi` is "
+    f"{math.pi}."
 )
 
 

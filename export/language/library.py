@@ -1,7 +1,8 @@
-"""The library of a program without tensors: every builtin, by name."""
+"""The library of a program without tensors, by name."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,10 @@ Positional = Sequence[Any]
 Keywords = Mapping[str, Any]
 
 
-def library() -> dict[str, Builtin]:
-    """All builtins of the language core."""
+def library() -> dict[str, object]:
+    """All names of the language core."""
     return {
+        "pi": math.pi,
         **number_builtins(),
         **list_builtins(),
         **plist_builtins(),
