@@ -36,9 +36,9 @@ SCAN_DEPTH = 16
 class Tracer:
     """Makes nodes, and knows in which part of the model and in which mode it makes them.
 
-    `training` says whether dropout is part of what is traced; otherwise the model runs as its
-    evaluation does; `draws` whether random numbers may be drawn.  `notes` are the metrics, counters
-    and guards met; `made` counts the nodes.
+    `training` says whether dropout and the like are part of what is traced; otherwise the model
+    runs as its evaluation does; `draws` whether random numbers may be drawn.  `notes` are the
+    metrics, counters and guards met; `made` counts the nodes.
     """
 
     def __init__(self) -> None:
@@ -114,9 +114,16 @@ class Tracer:
             for argument, dtype in zip(binding.arguments, binding.dtypes(), strict=True)
         ]
         call.evaluator.charge(len(inputs), call.span)
-        drawn = self.training or (self.draws and operation.name != "dropout")
-        if operation.random and not drawn:
-            return self._untrained(operation, inputs, attributes, call)
+        if operation.only_trains and not self.training:
+            operation.infer_checked([value.type for value in inputs], attributes)
+            return Tensor(inputs[0])
+        if operation.random and not self.training and not self.draws:
+            operation.infer_checked([value.type for value in inputs], attributes)
+            raise call.error(
+                "E-INFER-002",
+                f"`{operation.name}` draws random numbers, and a model run alone must not",
+                help="draw them in `prepare`, or in `loss`",
+            )
         results = self.make(operation, inputs, attributes, call.span)
         if len(results) == 1 and not operation.gives_list:
             return results[0]
@@ -170,23 +177,6 @@ class Tracer:
                 span=span,
                 help="a loop over time is `scan`, which traces its body once",
             )
-
-    def _untrained(
-        self,
-        operation: Operation,
-        inputs: Sequence[Value],
-        attributes: Mapping[str, Any],
-        call: Call,
-    ) -> Tensor:
-        """A call that draws random numbers, outside training: dropout leaves its operand alone."""
-        operation.infer_checked([value.type for value in inputs], attributes)
-        if operation.name == "dropout":
-            return Tensor(inputs[0])
-        raise call.error(
-            "E-INFER-002",
-            f"`{operation.name}` draws random numbers, and a model run alone must not",
-            help="draw them in `prepare`, or in `loss`",
-        )
 
 
 def _on_numbers(operation: Operation, binding: Binding) -> Number:

@@ -37,7 +37,7 @@ _OF_LESSER = frozenset("tanh erf".split())
 #: Operations that round nothing: the same operands give the same bits everywhere.
 _EXACT = frozenset(
     "abs neg sign floor ceil round minimum maximum clip relu where cast max min any all argmax "
-    "argmin sort argsort top-k max-pool constant full iota eye one-hot".split()
+    "argmin sort argsort top-k max-pool constant full iota eye one-hot stop-gradient".split()
 )
 
 

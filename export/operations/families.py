@@ -12,6 +12,7 @@ from sexpgpu.export.operations import (  # noqa: F401
     conditional,
     logic,
     conversion,
+    gradient,
     activations,
     creation,
     indicator,

@@ -114,6 +114,8 @@ class Operation(ABC):
     never_negative: ClassVar[bool] = False
     #: Whether it draws random numbers, so that only training may use it.
     random: ClassVar[bool] = False
+    #: Whether it is its operand wherever nothing is trained.
+    only_trains: ClassVar[bool] = False
     #: Whether its several tensor operands broadcast, so that numbers may stand for tensors.
     elementwise: ClassVar[bool] = False
     #: Whether the language gives its results as a list even where there is but one.

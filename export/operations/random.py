@@ -172,6 +172,7 @@ class Dropout(Random):
     """
 
     name = "dropout"
+    only_trains = True
     signature = signature(
         Operand("x", FLOATS), Attribute("rate", Kind.NUMBER, keyword=False), _SEED
     )

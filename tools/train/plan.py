@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sexpgpu.export.graph.graph import Value
 from sexpgpu.export.language.alone import Alone, try_alone
 from sexpgpu.export.language.program import Program, compile_program
 from sexpgpu.export.language.run import Run
 from sexpgpu.export.language.tensors import Parameter
-from sexpgpu.export.language.training import Training, trace_evaluation, trace_training
+from sexpgpu.export.language.training import LOSS, Training, trace_evaluation, trace_training
 from sexpgpu.schemas.errors import SexpgpuError
 
 #: Of a run that does not say.
@@ -73,20 +74,34 @@ def make_plan(
             place=str(path),
             expected="(defn loss (prediction prepared) …): a scalar tensor",
         )
+    moved = _moved_by(training)
     trained = {
         name: parameter
         for name, parameter in training.parameters.items()
-        if parameter.type.dtype.is_float and not parameter.frozen
+        if parameter.value in moved and parameter.type.dtype.is_float and not parameter.frozen
     }
     if not trained:
         raise SexpgpuError(
             "E-RUN-005",
             "the loss depends on no parameter that could be trained",
             span=program.span_of("loss"),
-            came=f"parameters that are frozen or no floats: {', '.join(training.parameters)}"
+            came=f"parameters that are frozen, no floats or behind `stop-gradient`: {', '.join(training.parameters)}"
             if training.parameters
             else "no parameter",
         )
     alone, obstacle = try_alone(program)
     run = program.run if steps is None else dataclasses.replace(program.run, steps=steps)
     return Plan(program, run, training, evaluation, trained, alone, obstacle)
+
+
+def _moved_by(training: Training) -> set[Value]:
+    """The values that the gradient of the loss comes to."""
+    found: set[Value] = set()
+    waiting = [training.graph.outputs[f"metric:{LOSS}"]]
+    while waiting:
+        value = waiting.pop()
+        node = value.node
+        if value not in found and (node is None or node.operation.name != "stop-gradient"):
+            waiting += node.inputs if node else ()
+        found.add(value)
+    return found

@@ -12,7 +12,7 @@ from support.samples import B, Sample, booleans, call, edges, numbers
 UNARY = """
 sigmoid softplus relu leaky-relu elu silu gelu hard-swish neg abs sign is-nan is-finite floor ceil
 round exp log log1p expm1 sqrt rsqrt sin cos tan tanh erf asin acos atan sinh cosh
-asinh acosh atanh erfc lgamma logical-not bitwise-not
+asinh acosh atanh erfc lgamma logical-not bitwise-not stop-gradient
 """.split()
 BINARY = """
 + - * / mod floor-divide pow atan2 minimum maximum = != < <= > >= logical-and logical-or

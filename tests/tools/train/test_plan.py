@@ -91,4 +91,21 @@ def test_a_frozen_model_has_nothing_to_train() -> None:
     with pytest.raises(SexpgpuError) as caught:
         plan(LINE.replace("(def model (linear width 1))", frozen))
     assert caught.value.code == "E-RUN-005"
-    assert caught.value.came == "parameters that are frozen or no floats: w"
+    assert caught.value.came == (
+        "parameters that are frozen, no floats or behind `stop-gradient`: w"
+    )
+
+
+def test_what_the_gradient_of_the_loss_does_not_come_to_is_not_trained() -> None:
+    """Neither what only a metric reads, nor what is behind `stop-gradient` alone."""
+    net = """
+    (defmodel net ()
+      (parts target (linear 3 1) shared (linear 3 3) out (linear 3 1) gauge (param (list 1) :init (ones)))
+      (apply (x)
+        (metric :gauge (sum gauge))
+        (+ (out (shared x)) (stop-gradient (target (shared x))))))
+    (def model (net))
+    """
+    found = plan(LINE.replace("(def model (linear width 1))", net))
+    assert found.trained.keys() == {"shared.w", "shared.b", "out.w", "out.b"}
+    assert found.rest.keys() == {"target.w", "target.b", "gauge"}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from sexpgpu.export.operations.arithmetic import bounds
 from sexpgpu.tools.train.lowering.elementwise import curved, plain
@@ -42,6 +43,7 @@ plain("+", jnp.add)
 plain("-", jnp.subtract)
 curved("*", jnp.multiply)
 plain("neg", jnp.negative)
+plain("stop-gradient", lax.stop_gradient)
 curved("abs", absolute)
 plain("sign", sign)
 # Where both are equal each has half of the gradient.

@@ -13,6 +13,7 @@ import pytest
 from sexpgpu.export.graph.reference import evaluate_node
 from sexpgpu.export.graph.types import Array, DType
 from sexpgpu.tools.train.lowering.compute import compute_node
+from support.differentiated import gradients
 from support.elementwise import arity, arrange, cases, edges
 from support.harness import RELATIVE, single
 
@@ -119,3 +120,10 @@ def test_gelu_has_all_its_digits_far_below_zero(tanh: bool) -> None:
         else:
             want = number * math.erfc(-number / math.sqrt(2)) / 2
         assert result == pytest.approx(want, rel=3e-5)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_no_gradient_goes_back_through_stop_gradient(dtype: DType) -> None:
+    x = edges(dtype)
+    (gradient,) = gradients("stop-gradient", [x])
+    np.testing.assert_array_equal(gradient, np.zeros_like(x))
