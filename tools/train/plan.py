@@ -85,7 +85,8 @@ def make_plan(
             "E-RUN-005",
             "the loss depends on no parameter that could be trained",
             span=program.span_of("loss"),
-            came=f"parameters that are frozen, no floats or behind `stop-gradient`: {', '.join(training.parameters)}"
+            came="parameters that are frozen, no floats or behind `stop-gradient`: "
+            + ", ".join(training.parameters)
             if training.parameters
             else "no parameter",
         )

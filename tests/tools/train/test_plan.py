@@ -100,7 +100,8 @@ def test_what_the_gradient_of_the_loss_does_not_come_to_is_not_trained() -> None
     """Neither what only a metric reads, nor what is behind `stop-gradient` alone."""
     net = """
     (defmodel net ()
-      (parts target (linear 3 1) shared (linear 3 3) out (linear 3 1) gauge (param (list 1) :init (ones)))
+      (parts target (linear 3 1) shared (linear 3 3) out (linear 3 1)
+             gauge (param (list 1) :init (ones)))
       (apply (x)
         (metric :gauge (sum gauge))
         (+ (out (shared x)) (stop-gradient (target (shared x))))))
