@@ -81,6 +81,8 @@ def gpt2(source: Source) -> Draft:
         add_classifier(source, draft, _CLASSIFIERS[kind], hidden)
     elif kind == _SPAN:
         add_span(draft, hidden)
+    elif not predicts:
+        draft.tells("tokens' vectors")
     return draft
 
 

@@ -51,6 +51,7 @@ def add_classifier(source: Source, draft: Draft, name: str, of: Form) -> None:
     """Makes the draft give scores of classes, by the matrix `name`, of the form `of`."""
     biased = source.has(f"{name}.bias")
     draft.biased |= biased
+    draft.tells("classes")
     draft.knobs.append(Knob("classes", classes_of(source, f"{name}.weight")))
     bias = None if biased else False
     draft.parts += ["classifier", call("linear", "dim", "classes", bias=bias, transposed=True)]
@@ -61,6 +62,7 @@ def add_classifier(source: Source, draft: Draft, name: str, of: Form) -> None:
 def add_span(draft: Draft, of: Form) -> None:
     """Makes the draft score where in a text an answer begins and ends, by tokens' vectors `of`."""
     draft.biased = True
+    draft.tells("where an answer begins and ends")
     draft.parts += ["span", call("linear", "dim", "2", transposed=True)]
     draft.renames["span"] = "qa_outputs"
     draft.steps += ["ends", ["span", of]]

@@ -61,8 +61,12 @@ def test_the_model_below_the_head(tmp_path: Path) -> None:
 
 
 def test_classes_and_answers(tmp_path: Path) -> None:
-    case(tmp_path / "text", "GPT2ForSequenceClassification", num_labels=5).check_classes_of_texts()
+    found = case(tmp_path / "text", "GPT2ForSequenceClassification", num_labels=5)
+    assert "2019): classes. Written" in found.text
+    found.check_classes_of_texts()
     found = case(tmp_path / "tokens", "GPT2ForTokenClassification", num_labels=5)
     ids = tokens(37)
     check(found.run(ids)["logits"], found.theirs(input_ids=ids).logits)
-    case(tmp_path / "answers", "GPT2ForQuestionAnswering").check_answers(ids)
+    found = case(tmp_path / "answers", "GPT2ForQuestionAnswering")
+    assert "2019): where an answer begins and ends. Written" in found.text
+    found.check_answers(ids)
