@@ -33,6 +33,25 @@ def bounds(expression: str, fields: str = ":n (list i32 6)", names: str = "n") -
         ("(take small (flip (roll (tile n (list 1 2)) 1)))", 7),
         ("(gather-nd small (reshape n (list (dim n 0) 3 2)))", 5),
         ("(gather-nd small (unsqueeze n (list 2)))", 7),
+        ("(take small (take n 1 :axis 1))", 7),
+        ("(take small (take-along n (argsort n)))", 7),
+        ("(take small (gather-nd n (full (list (dim n 0) 1) 2 :dtype i32) :batch-dims 1))", 7),
+        ("(take small (sort n))", 7),
+        ("(take small (first (top-k n 2)))", 7),
+        ("(take small (max n :axis 1))", 7),
+        ("(take small (minimum n (tensor 3)))", 7),
+        (
+            "(take small (scatter-set n (zeros (list (dim n 0) 1 1) :dtype i32)"
+            " (zeros (list (dim n 0) 1) :dtype i32) :batch-dims 1))",
+            7,
+        ),
+        ("(scan (fn (h i) (list (take small i) nil)) (zeros (list (dim n 0) 5)) n :axis 1)", 7),
+        (
+            "(scan (fn (before i) (list i (take small before)))"
+            " (zeros (list (dim n 0)) :dtype i32) n :axis 1)",
+            7,
+        ),
+        ("(take small (nth (scan (fn (none i) (list none i)) 0 n :axis 1) 1))", 7),
         ("(scatter-add small (unsqueeze n (list 2)) (zeros (list (dim n 0) 6 5)))", 7),
     ],
 )
