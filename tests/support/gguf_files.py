@@ -105,9 +105,11 @@ def _metadata(config: Any) -> dict[str, Any]:
     head_dim = getattr(config, "head_dim", None) or dim // heads
     ropes = config.rope_parameters
     rope = ropes.get("full_attention", ropes)
-    scaling = {} if rope["rope_type"] != "linear" else {
-        "rope.scaling.type": "linear",
+    scaling = {} if rope["rope_type"] not in ("linear", "yarn") else {
+        "rope.scaling.type": rope["rope_type"],
         "rope.scaling.factor": float(rope["factor"]),
+        "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
+        "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
     }  # fmt: skip
     return {
         **common,

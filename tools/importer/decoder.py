@@ -90,18 +90,21 @@ class Decoder:
             buffers=_BUFFERS,
             biased=self.qkv_bias or self.out_bias or self.mlp_bias,
             notes=self.notes,
+            longest=self._limit(),
         )
         if kind.endswith("QuestionAnswering"):
             add_span(draft, self._hidden(["tokens", "ids"]))
         elif kind in others:
             add_classifier(source, draft, "score", self._hidden(["tokens", "ids"]))
+        elif not has_head:
+            draft.tells("tokens' vectors")
         return draft
 
     def _knobs(self, configuration: Configuration) -> list[Knob]:
         heads = configuration.whole("num_attention_heads", None)
         dim = configuration.whole("hidden_size", None)
         kv_heads = configuration.whole("num_key_value_heads", heads)
-        longest = configuration.whole("max_position_embeddings", 2048)
+        longest = max(configuration.whole("max_position_embeddings", 2048), self.rope.longest)
         about = f"tokens that the model sees, at most {longest:,}"
         knobs = [
             Knob("window", min(_WINDOW, longest), about),
@@ -117,6 +120,11 @@ class Decoder:
         if self.head_dim * heads == dim:
             spare.add("head-dim")
         return [knob for knob in knobs if knob.name not in spare]
+
+    def _limit(self) -> int | None:
+        """How many positions the ropes hold for, where some hold for some only."""
+        ropes = [self.rope, *([self.local.rope] if self.local and self.local.rope else [])]
+        return min((rope.limit for rope in ropes if rope.limit is not None), default=None)
 
     def _parts(self, source: Source, own_head: bool, has_head: bool) -> list[Form]:
         tied = has_head and not own_head

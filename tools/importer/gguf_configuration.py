@@ -69,6 +69,13 @@ _ARCHITECTURES: dict[str, tuple[str, str, dict[str, str]]] = {
 #: Layers of the one model of a family whose scores are scaled by the width of the whole
 #: (llama.cpp, src/models/gemma2.cpp and gemma3.cpp).
 _SCALED_BY_WIDTH = {"gemma2": 46, "gemma3": 62}
+#: Numbers of YaRN that are always one of these.
+_YARN_FIXED = {
+    "attn_factor": (1,),
+    "yarn_attn_factor": (1,),
+    "yarn_ext_factor": (1, -1),
+    "yarn_log_multiplier": (0,),
+}
 #: Keys of an architecture that say nothing which is not said elsewhere.
 _TOLD = ("vocab_size", "attention.value_length", "rope.dimension_count", "tensor_data_layout",
          "attention.causal")  # fmt: skip
@@ -164,14 +171,35 @@ def _rope(own: dict[str, Any], source: GgufSource, configuration: Configuration)
     """`rope_scaling` of the metadata, or of the factors that Llama 3's files have as a tensor."""
     kind, factor = own.pop("rope.scaling.type", "none"), own.pop("rope.scaling.factor", None)
     factor = own.pop("rope.scale_linear", factor)
-    own.pop("rope.scaling.original_context_length", None)
+    original = own.pop("rope.scaling.original_context_length", None)
     own.pop("rope.scaling.finetuned", None)
     if "rope_freqs.weight" in set(source.keys()):
         return {"rope_scaling": _llama3(source, configuration)}
     if kind == "none" and factor in (None, 0, 1):
         return {}
     kind = "linear" if kind == "none" else kind
-    return {"rope_scaling": {"rope_type": kind, "factor": factor}}
+    scaling = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        scaling |= _yarn(own, configuration, original)
+    return {"rope_scaling": {key: value for key, value in scaling.items() if value is not None}}
+
+
+def _yarn(own: dict[str, Any], configuration: Configuration, original: Any) -> dict[str, Any]:
+    """What YaRN has beside its factor.
+
+    llama.cpp finds by the factor alone what cosines and sines are multiplied by, whatever the file
+    says of it for transformers (src/llama-context.cpp); a file in which they differ is refused.
+    """
+    for name, allowed in _YARN_FIXED.items():
+        value = own.pop(f"rope.scaling.{name}", allowed[0])
+        if value not in allowed:
+            name = f"rope.scaling.{name}"
+            why = "the rope is a YaRN that is not weighted as usual"
+            raise _unsupported(configuration.place, name, value, why)
+    found = {"original_max_position_embeddings": original}
+    for key in ("beta_fast", "beta_slow"):
+        found[key] = own.pop(f"rope.scaling.yarn_{key}", None)
+    return found
 
 
 def _llama3(source: GgufSource, configuration: Configuration) -> dict[str, Any]:

@@ -46,15 +46,21 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     #: What the file calls gains and shifts of norms: of old ones gamma and beta.
     norm_names: tuple[str, str] = ("weight", "bias")
+    #: The longest window that the model is the same for, where a longer one has to be refused.
+    longest: int | None = None
     #: Whether any linear layer has a bias.
     biased: bool = True
+
+    def tells(self, what: str) -> None:
+        """Says in `about` what the model gives, in place of what it said."""
+        self.about = f"{self.about.partition(':')[0]}: {what}"
 
     def text(self, weights: str, of: str) -> str:
         """The program, whose weights are in a file; `of` is the name of the whole."""
         knob = Knob("weights", weights, f"of {of}")
         model = call("defmodel", self.name, [], ["parts", *self.parts])
         body: Form = ["let", self.steps, self.body] if self.steps else self.body
-        model.append(["apply", self.inputs, body])
+        model.append(["apply", self.inputs, *self._checks(), body])
         loaded = call("load-from", "weights", [self.name], frozen=True, rename=self._table())
         blocks = [
             _comment(f"{of}: {self.about}. Written by sexpgpu import."),
@@ -66,6 +72,12 @@ class Draft:
             lay_out(["def", "model", loaded]),
         ]
         return "\n\n".join(blocks) + "\n"
+
+    def _checks(self) -> list[Form]:
+        if self.longest is None:
+            return []
+        why = f"the rope is another for texts of more than {self.longest} tokens"
+        return [["assert", ["<=", "window", atom(self.longest)], atom(why)]]
 
     def _table(self) -> Form:
         gain, shift = self.norm_names

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from sexpgpu.tools.importer.configuration import Configuration
+from sexpgpu.tools.importer.configuration import WHOLE_LIMIT, Configuration
 from sexpgpu.tools.importer.forms import Form, atom
 
 
 @dataclass(frozen=True)
 class Rope:
-    """The base, and how its frequencies are scaled: attributes of the operation `rotary`."""
+    """The base, and how its frequencies are scaled: attributes of the operation `rotary`.
+
+    `longest` is how many positions it is stretched to; `limit` how many it holds for, where further
+    ones would turn in another way.
+    """
 
     base: float
     scaling: dict[str, float | int | str] = field(default_factory=dict)
+    longest: int = 0
+    limit: int | None = None
 
     def options(self) -> Form | None:
         """`:rotary-options` of self-attention; None where there are none."""
@@ -48,11 +55,17 @@ def scaled_rope(section: Configuration, base: float, whole: Configuration) -> Ro
         return Rope(base)
     if kind == "linear":
         return Rope(base, {"scaling": ":linear", "factor": section.number("factor", None)})
+    if kind == "yarn":
+        return _yarn(section, base, whole)
+    if kind == "dynamic":
+        # the base grows with a text that is longer than this; until then it is the default rope
+        section.number("factor", None)
+        return Rope(base, limit=whole.whole("max_position_embeddings", None))
     if kind != "llama3":
         section.unsupported(
             key,
             "the rope is of a type that `rotary` does not have",
-            expected="default, linear or llama3",
+            expected="default, linear, dynamic, yarn or llama3",
         )
     return Rope(
         base,
@@ -66,9 +79,45 @@ def scaled_rope(section: Configuration, base: float, whole: Configuration) -> Ro
     )
 
 
+def _yarn(section: Configuration, base: float, whole: Configuration) -> Rope:
+    """Peng et al. 2023; what is not given is as transformers has it."""
+    original = _original(section, whole)
+    factor = (
+        whole.whole("max_position_embeddings", None) / original
+        if section.is_null("factor")
+        else section.number("factor", None)
+    )
+    scaling: dict[str, float | int | str] = {
+        "scaling": ":yarn",
+        "factor": factor,
+        "original": original,
+    }
+    for key, default in (("beta_fast", 32.0), ("beta_slow", 1.0)):
+        if (value := section.number(key, default)) != default:
+            scaling[key.replace("_", "-")] = value
+    if not section.flag("truncate", True):
+        scaling["truncate"] = False
+    if (gain := _attention_factor(section, factor)) is not None:
+        scaling["attention-factor"] = gain
+    return Rope(base, scaling, longest=math.floor(min(original * factor, WHOLE_LIMIT)))
+
+
+def _attention_factor(section: Configuration, factor: float) -> float | None:
+    """What cosines and sines are multiplied by, where it is not what the factor alone gives."""
+    given = section.optional_number("attention_factor")
+    one, all_dims = (section.optional_number(key) for key in ("mscale", "mscale_all_dim"))
+    if given is not None or one is None or all_dims is None:
+        return given
+    if factor <= 1:
+        return None
+    return (0.1 * one * math.log(factor) + 1) / (0.1 * all_dims * math.log(factor) + 1)
+
+
 def _original(section: Configuration, whole: Configuration) -> int:
     """Positions that the model was first trained on, as transformers finds them."""
     key = "original_max_position_embeddings"
     if key in whole:
         return whole.whole(key, None)
-    return section.whole(key, whole.whole("max_position_embeddings", 2048))
+    if key in section:
+        return section.whole(key, None)
+    return whole.whole("max_position_embeddings", None)

@@ -98,7 +98,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"rope_parameters": {"factor": 2, "partial_rotary_factor": 0.5}}),
     ("llama", {"quantization_config": {"quant_method": "gptq"}}),
     *(("llama", {"rope_scaling": {"rope_type": kind, "factor": 2.0}})
-      for kind in ("yarn", "dynamic", "longrope", "su")),
+      for kind in ("longrope", "su", "proportional")),
     ("qwen2", {"rope_scaling": {"type": "mrope"}}),
     ("qwen2", {"use_mrope": True}),
     ("qwen2", {"layer_types": ["full_attention", "linear_attention"]}),
@@ -130,6 +130,26 @@ def test_what_no_program_is_written_for(source: Any, family: str, values: dict[s
         ("llama", {"num_attention_heads": 3}),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}),
         ("llama", {"rope_theta": "much"}),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}),
+        ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+        *(
+            (
+                "qwen2",
+                {
+                    "max_position_embeddings": 64,
+                    "rope_scaling": {"type": "yarn", "factor": 2.0, **wrong},
+                },
+            )
+            for wrong in (
+                {"factor": "2"},
+                {"factor": 0},
+                {"truncate": 1},
+                {"beta_fast": -1},
+                {"attention_factor": 0},
+                {"mscale": "x"},
+                {"original_max_position_embeddings": 0},
+            )
+        ),
         ("llama", {"num_hidden_layers": 10**6}),
         ("qwen3", {"layer_types": ["full_attention"]}),
         ("gemma2", {"query_pre_attn_scalar": 0}),

@@ -25,13 +25,23 @@ ROPES = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
 }
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
 
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", {}),
     "llama tied, linear": ("LlamaForCausalLM", "LlamaConfig", {
         "tie_word_embeddings": True, "head_dim": 8,
         "rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}}),
+    "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {
+        "head_dim": 12, "rope_parameters": {**YARN, "beta_fast": 8.0}}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {}),
+    "qwen2, yarn": ("Qwen2ForCausalLM", "Qwen2Config", {
+        "num_attention_heads": 2, "rope_parameters": YARN}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {"head_dim": 8}),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", {"head_dim": 8}),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {
@@ -155,6 +165,18 @@ def test_factors_of_no_known_rope(tmp_path: Path, factors: list[float]) -> None:
     assert caught.value.message.endswith("of no scaling that is known")
 
 
+@pytest.mark.parametrize(
+    "name", ["attn_factor", "yarn_attn_factor", "yarn_ext_factor", "yarn_log_multiplier"]
+)
+def test_a_yarn_that_is_weighted_in_another_way(tmp_path: Path, name: str) -> None:
+    metadata = {f"rope.scaling.{name}": 0.5}
+    path = write_gguf(decoder("llama, yarn"), tmp_path / "a.gguf", metadata=metadata)
+    with pytest.raises(SexpgpuError) as caught:
+        import_model(path, tmp_path / "a.sx")
+    assert caught.value.code == "E-IMPORT-004"
+    assert caught.value.came == f"rope.scaling.{name} 0.5"
+
+
 VALUES = st.one_of(
     st.integers(0, 2**32 - 1), st.floats(width=32, allow_nan=True), st.booleans(),
     st.text(max_size=6), st.lists(st.integers(0, 9), min_size=1, max_size=3),
@@ -162,7 +184,9 @@ VALUES = st.one_of(
 KEYS = [
     "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv",
     "attention.key_length", "rope.dimension_count", "rope.freq_base", "rope.scaling.type",
-    "rope.scaling.factor", "rope.scale_linear", "expert_count", "attention.causal",
+    "rope.scaling.factor", "rope.scaling.original_context_length",
+    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_attn_factor", "rope.scale_linear",
+    "expert_count", "attention.causal",
     "attention.sliding_window", "attention.sliding_window_pattern", "context_length",
     "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attn_logit_softcapping",
     "token_type_count", "odd",
