@@ -80,18 +80,20 @@ def record_fields(program: Program) -> dict[str, Tensor]:
 def prepare(program: Program, *names: str, fields: Mapping[str, Tensor] | None = None) -> Any:
     """What the first of these functions, or `prepare`, makes of a batch of records.
 
-    Without any of them every field is an input.  What it computes is no part of the model, so it
-    may draw random numbers.  Raises what `record_fields` raises, where they are not given.
+    Without any of them every field is an input, and stands beside `:inputs` under its name.  What
+    it computes is no part of the model, so it may draw random numbers.  Raises what `record_fields`
+    raises, where they are not given.
     """
     if fields is None:
         fields = record_fields(program)
     with program.tracer.mode(training=True):
-        name = _preparing(program, *names)
-        if name is None:
+        preparing = _preparing(program, *names)
+        record = [item for name, field in fields.items() for item in (Keyword(name), field)]
+        if preparing is None:
             tensors = tuple(fields.values())
-            return (Keyword("inputs"), tensors if len(tensors) > 1 else tensors[0])
-        items = [item for name, field in fields.items() for item in (Keyword(name), field)]
-        return program.call(name, [tuple(items)])
+            inputs = tensors if len(tensors) > 1 else tensors[0]
+            return (Keyword("inputs"), inputs, *record)
+        return program.call(preparing, [tuple(record)])
 
 
 def inputs_of(program: Program, prepared: object, *names: str) -> object:

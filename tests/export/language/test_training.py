@@ -180,3 +180,12 @@ def test_nothing_is_noted_inside_a_scan() -> None:
     error = report_error(text, "E-VALUE-001")
     assert "one number a step" in error.message
     assert place(error)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "model"),
+    [(":x (list f32 8)", "(linear 8 8)"), (":inputs f32 :x (list f32 8)", "(fn (n x) x)")],
+)
+def test_without_prepare_the_loss_gets_the_fields(fields: str, model: str) -> None:
+    text = f"(def record (fields {fields}))\n(def model {model})\n"
+    assert metrics(text + "(defn loss (p r) (mean (abs (- p (get r :x)))))") == ["loss"]
