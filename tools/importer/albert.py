@@ -13,6 +13,7 @@ from sexpgpu.tools.importer.encoder import (
     embedding_of,
     encoder_block,
     inputs_of,
+    types_of,
     vectors,
     window_knob,
 )
@@ -32,9 +33,10 @@ def albert(source: Source) -> Draft:
     for key in ("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"):
         configuration.take(key)
     notes: list[str] = []
-    head = head_of(source, "Albert", HEADS, notes)
+    head = head_of(source, "Albert", (*HEADS, "ForPreTraining"), notes)
     prefix = source.prefix(("albert.", ""), "embeddings.word_embeddings.weight")
-    inputs = inputs_of(configuration)
+    types = types_of(configuration)
+    inputs = inputs_of(types)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
     activation = activation_of(configuration, "hidden_act", "gelu_new")
     groups = configuration.whole("num_hidden_groups", 1, most=DEPTH_LIMIT)
@@ -52,7 +54,7 @@ def albert(source: Source) -> Draft:
         _knobs(configuration),
         inputs.record,
         [
-            "embedding", embedding_of(configuration, "narrow"),
+            "embedding", embedding_of(configuration, "narrow", types, epsilon),
             "widen", call("linear", "narrow", "dim", transposed=True),
             *shared,
         ],

@@ -13,6 +13,7 @@ from sexpgpu.tools.importer.encoder import (
     embedding_of,
     encoder_block,
     inputs_of,
+    types_of,
     vectors,
     window_knob,
 )
@@ -56,23 +57,24 @@ def bert(source: Source) -> Draft:
     configuration.require("is_decoder", False, why="the model reads from left to right")
     configuration.require("add_cross_attention", False, why="layers look at an encoder")
     notes: list[str] = []
-    head = head_of(source, "Bert", HEADS, notes)
+    head = head_of(source, "Bert", (*HEADS, "ForPreTraining"), notes)
     prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
-    inputs = inputs_of(configuration)
+    types = types_of(configuration)
+    inputs = inputs_of(types)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
     activation = activation_of(configuration, "hidden_act", "gelu")
     draft = Draft(
         "bert",
         "a BERT (Devlin et al. 2019)",
-        _knobs(configuration),
+        knobs_of(configuration),
         inputs.record,
         [
-            "embedding", embedding_of(configuration, "dim"),
+            "embedding", embedding_of(configuration, "dim", types, epsilon),
             "blocks", ["for", ["i", ["range", "depth"]], ["block"]],
         ],
         inputs.names,
         "hidden",
-        _GGUF.copy() if source.is_gguf else _renames(prefix),
+        _GGUF.copy() if source.is_gguf else names_of(prefix),
         steps=["x", vectors(inputs), "hidden", call("through", "blocks", "x", mask="mask")],
         prepare=inputs.prepare,
         definitions=[norm_function(epsilon), encoder_block(activation)],
@@ -98,9 +100,10 @@ def bert(source: Source) -> Draft:
     return draft
 
 
-def _knobs(configuration: Configuration) -> list[Knob]:
+def knobs_of(configuration: Configuration, start: int = 0) -> list[Knob]:
+    """The sizes, under the keys of BERT; `start` is the position of the first token."""
     return [
-        window_knob(configuration),
+        window_knob(configuration, start),
         Knob("vocab", configuration.whole("vocab_size", 30522), "tokens that there are"),
         Knob("dim", configuration.whole("hidden_size", 768), "width of a token's vector"),
         Knob("depth", configuration.whole("num_hidden_layers", 12, most=DEPTH_LIMIT), "layers"),
@@ -109,7 +112,8 @@ def _knobs(configuration: Configuration) -> list[Knob]:
     ]
 
 
-def _renames(prefix: str) -> dict[str, str]:
+def names_of(prefix: str) -> dict[str, str]:
+    """What transformers calls the parts below the head."""
     return {
         **embedding_names(prefix),
         "blocks": f"{prefix}encoder.layer",

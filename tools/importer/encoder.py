@@ -11,11 +11,10 @@ from sexpgpu.tools.importer.norms import NORM
 from sexpgpu.tools.importer.program import Draft, Knob
 from sexpgpu.tools.importer.source import Source
 
-#: The heads that both have.
+#: The heads that all have.
 HEADS = (
     "Model",
     "ForMaskedLM",
-    "ForPreTraining",
     "ForSequenceClassification",
     "ForTokenClassification",
     "ForQuestionAnswering",
@@ -34,9 +33,14 @@ class Inputs:
     names: list[str]
 
 
-def inputs_of(configuration: Configuration) -> Inputs:
-    """Token ids, where they are tokens and no padding, and of which of two texts they are."""
-    has_types = configuration.whole("type_vocab_size", 2) > 1
+def types_of(configuration: Configuration) -> int:
+    """How many texts a record may have."""
+    return configuration.whole("type_vocab_size", 2)
+
+
+def inputs_of(types: int) -> Inputs:
+    """Token ids, where they are tokens and no padding, and of which of some texts they are."""
+    has_types = types > 1
     fields: list[Form] = ["fields", ":tokens", ["list", "i32", "window"]]
     fields += [":mask", ["list", "bool", "window"]]
     if has_types:
@@ -50,13 +54,17 @@ def inputs_of(configuration: Configuration) -> Inputs:
     )
 
 
-def embedding_of(configuration: Configuration, width: str) -> Form:
-    """The tables of tokens, positions and types, and the norm of their sum."""
-    types = configuration.whole("type_vocab_size", 2)
-    epsilon = configuration.number("layer_norm_eps", 1e-12)
+def embedding_of(
+    configuration: Configuration, width: str, types: int, epsilon: float, start: int = 0
+) -> Form:
+    """The tables of tokens, positions and types, and the norm of their sum.
+
+    `start` is the position of the first token.
+    """
     return call(
         "bert-embedding", "vocab", atom(configuration.whole("max_position_embeddings", 512)), width,
         types=None if types == 2 else types,
+        start=start or None,
         epsilon=None if epsilon == 1e-12 else epsilon,
     )  # fmt: skip
 
@@ -77,9 +85,9 @@ def embedding_names(prefix: str) -> dict[str, str]:
     return {f"embedding.{part}": f"{prefix}embeddings.{name}" for part, name in names.items()}
 
 
-def window_knob(configuration: Configuration) -> Knob:
-    """The knob `window`, no longer than there are positions."""
-    positions = configuration.whole("max_position_embeddings", 512)
+def window_knob(configuration: Configuration, start: int = 0) -> Knob:
+    """The knob `window`, no longer than there are positions from the first token's on."""
+    positions = configuration.whole("max_position_embeddings", 512, least=start + 1) - start
     return Knob("window", min(128, positions), f"tokens of a record, at most {positions:,}")
 
 
@@ -93,7 +101,9 @@ class HeadNames:
     norm: str
     decoder: str
     bias: str
-    relation: str
+    relation: str = ""
+    #: What the pooler ends with.
+    pooling: str = "tanh"
 
 
 def add_head(
@@ -109,15 +119,14 @@ def add_head(
         outputs = {"logits": _predict(source, draft, names, width, activation)}
         if head == "ForPreTraining":
             # Whether the second text follows the first.
-            _add_pooler(draft, names)
+            pooled = _add_pooler(draft, names)
             draft.parts += ["relation", call("linear", "dim", "2", transposed=True)]
             draft.renames["relation"] = names.relation
-            outputs["relation"] = ["relation", _POOLED]
+            outputs["relation"] = ["relation", pooled]
         draft.body = call("list", **outputs)
     elif head == "ForSequenceClassification":
         # Of the whole, by what the pooler makes of the first token.
-        _add_pooler(draft, names)
-        add_classifier(source, draft, names.classifier, _POOLED)
+        add_classifier(source, draft, names.classifier, _add_pooler(draft, names))
     elif head == "ForTokenClassification":
         add_classifier(source, draft, names.classifier, "hidden")
     else:
@@ -129,16 +138,14 @@ def _pool(source: Source, draft: Draft, names: HeadNames) -> None:
         draft.notes.append("the file has no pooler, and the model gives each token's vector alone")
         draft.body = call("list", hidden="hidden")
         return
-    _add_pooler(draft, names)
-    draft.body = call("list", hidden="hidden", pooled=_POOLED)
+    draft.body = call("list", hidden="hidden", pooled=_add_pooler(draft, names))
 
 
-_POOLED: Form = ["tanh", ["pooler", ["take", "hidden", "0", ":axis", "1"]]]
-
-
-def _add_pooler(draft: Draft, names: HeadNames) -> None:
+def _add_pooler(draft: Draft, names: HeadNames) -> Form:
+    """Adds what makes one vector of the first token's, and gives that vector."""
     draft.parts += ["pooler", call("linear", "dim", "dim", transposed=True)]
     draft.renames["pooler"] = names.pooler
+    return [names.pooling, ["pooler", ["take", "hidden", "0", ":axis", "1"]]]
 
 
 _TABLE: Form = ["get", ["get", "embedding", ":tokens"], ":w"]
@@ -171,7 +178,7 @@ def _predict(source: Source, draft: Draft, names: HeadNames, width: str, activat
 
 
 def encoder_block(activation: Form) -> Form:
-    """The definition of a layer, which BERT and ALBERT have in common."""
+    """The definition of a layer, which all have in common."""
     mlp = call(
         "mlp", "dim", "hidden", "dim",
         activation=None if activation == "gelu" else activation,

@@ -8,17 +8,21 @@ from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.albert import albert
 from sexpgpu.tools.importer.bert import bert
+from sexpgpu.tools.importer.distilbert import distilbert
 from sexpgpu.tools.importer.gemma import gemma, gemma2, gemma3
 from sexpgpu.tools.importer.gpt2 import gpt2
 from sexpgpu.tools.importer.llama import llama, mistral, qwen2, qwen3
 from sexpgpu.tools.importer.printing import printable
 from sexpgpu.tools.importer.program import Draft
+from sexpgpu.tools.importer.roberta import camembert, roberta, xlm_roberta
 from sexpgpu.tools.importer.source import Source
 from sexpgpu.tools.importer.vit import vit
 
 FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "albert": albert,
     "bert": bert,
+    "camembert": camembert,
+    "distilbert": distilbert,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3_text": gemma3,
@@ -27,7 +31,9 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "mistral": mistral,
     "qwen2": qwen2,
     "qwen3": qwen3,
+    "roberta": roberta,
     "vit": vit,
+    "xlm-roberta": xlm_roberta,
 }
 
 #: Keys of configurations that say nothing about what a trained model computes: of training, of
@@ -50,9 +56,9 @@ HARMLESS = frozenset(
     repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
     summary_activation summary_first_dropout summary_proj_to_labels summary_type
     summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss
-    tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript
-    transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version
-    use_bfloat16 use_cache
+    tie_encoder_decoder tie_weights_ tie_word_embeddings tokenizer_class top_k top_p torch_dtype
+    torchscript transformers.js_config transformers_version typical_p unsloth_fixed
+    unsloth_version use_bfloat16 use_cache
     """.split()
 )
 

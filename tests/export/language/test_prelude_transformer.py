@@ -115,7 +115,16 @@ def test_bert_embedding(kinds: bool) -> None:
     layer.is_close_to(layer_normal(x, 0.1) * layer["norm.scale"] + layer["norm.bias"])
 
 
+def test_bert_embedding_without_types_from_another_position() -> None:
+    layer = Layer("(bert-embedding 5 6 3 :types 0 :start 2)", "x (list i32 4)", call="(m x)")
+    assert set(layer.weights) == {"tokens.w", "positions.w", "norm.scale", "norm.bias"}
+    x = layer["tokens.w"][layer.inputs[0]] + layer["positions.w"][2:]
+    layer.is_close_to(layer_normal(x, 1e-12) * layer["norm.scale"] + layer["norm.bias"])
+
+
 def test_bert_embedding_has_no_vector_for_further_positions() -> None:
     text = "(def record (fields :x (list i32 7)))\n(def model (bert-embedding 5 6 3))"
     error = program_error(text, "E-ASSERT-001")
+    assert error.message.endswith("there are vectors for 6 positions, and 7 came")
+    error = program_error(text.replace("6 3", "8 3 :start 2"), "E-ASSERT-001")
     assert error.message.endswith("there are vectors for 6 positions, and 7 came")

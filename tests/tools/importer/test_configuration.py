@@ -110,6 +110,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("bert", {"position_embedding_type": "relative_key"}),
     ("bert", {"is_decoder": True}),
     ("bert", {"add_cross_attention": True}),
+    ("roberta", {"position_embedding_type": "relative_key"}),
+    ("xlm-roberta", {"is_decoder": True}),
+    ("camembert", {"add_cross_attention": True}),
+    ("distilbert", {"activation": "mish"}),
     ("albert", {"position_embedding_type": "relative_key_query"}),
     ("vit", {"pooler_act": "softmax"}),
 ]  # fmt: skip
@@ -156,6 +160,9 @@ def test_what_no_program_is_written_for(source: Any, family: str, values: dict[s
         ("vit", {"image_size": 4, "patch_size": 5}),
         ("vit", {"image_size": [224, 224]}),
         ("bert", {"architectures": "BertModel"}),
+        ("roberta", {"pad_token_id": -1}),
+        ("roberta", {"pad_token_id": 511}),
+        ("distilbert", {"n_layers": "six"}),
     ],
     ids=str,
 )
@@ -173,6 +180,9 @@ def test_damaged_values(source: Any, family: str, values: dict[str, Any]) -> Non
          "BertForMultipleChoice"),
         ({"model_type": "albert", "architectures": ["AlbertForMultipleChoice"]},
          "AlbertForMultipleChoice"),
+        ({"model_type": "roberta", "architectures": ["RobertaForMultipleChoice"]},
+         "RobertaForMultipleChoice"),
+        ({"model_type": "distilbert", "architectures": ["BertModel"]}, "BertModel"),
         ({"model_type": "vit", "architectures": ["ViTForMaskedImageModeling"]},
          "ViTForMaskedImageModeling"),
         ({"model_type": "llama", "architectures": ["LlamaForImages"]},
@@ -200,6 +210,7 @@ KEYS = [
     "tie_word_embeddings", "architectures", "type_vocab_size", "image_size", "n_inner",
     "num_hidden_groups", "embedding_size", "attention_bias", "rms_norm_eps", "layer_norm_eps",
     "query_pre_attn_scalar", "final_logit_softcapping", "sliding_window_pattern", "patch_size",
+    "pad_token_id", "dim", "n_layers", "max_position_embeddings",
 ]  # fmt: skip
 
 
