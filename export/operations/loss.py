@@ -7,11 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from sexpgpu.export.graph.graph import Attributes
-from sexpgpu.export.graph.types import FLOATS, INTEGERS, Array, DType, TensorType, format_shape
+from sexpgpu.export.graph.types import (
+    FLOATS,
+    INTEGERS,
+    Array,
+    Batch,
+    DType,
+    TensorType,
+    format_shape,
+)
 from sexpgpu.export.onnx.lowering import Lowering, OnnxValue
 from sexpgpu.export.operations.normalization import log_softmax
 from sexpgpu.export.operations.operation import WHOLE, Apart, Fate, Operation, operation
-from sexpgpu.export.operations.rules import fail_shape, fail_value, known
+from sexpgpu.export.operations.rules import fail_shape, fail_value
 from sexpgpu.export.operations.signature import Attribute, Kind, Operand, signature
 
 
@@ -22,7 +30,8 @@ class CrossEntropy(Operation):
     Logits are [..., classes] and targets [...].  With `smoothing` s the target has the probability
     1 - s, and s is shared by all classes: (1 - s) · loss + s · mean(-log softmax(logits))
     (Szegedy et al. 2016).  A target equal to `ignore` costs 0; any other that is no class costs
-    NaN.  In bf16 all is computed in f32 and rounded once.
+    NaN.  In bf16 all is computed in f32 and rounded once.  The classes may be the records of the
+    batch, of which `(iota (dim logits 0))` are the own ones: a contrastive loss.
 
     ONNX: LogSoftmax, GatherElements and Where.
     """
@@ -38,7 +47,6 @@ class CrossEntropy(Operation):
     constraints = (
         "`logits` has one axis more than `targets`, its last, of at least one class; the others "
         "are equal.",
-        "The number of classes is not the batch.",
         "`smoothing` is from 0 to 1.",
     )
     example = (
@@ -54,7 +62,6 @@ class CrossEntropy(Operation):
                 came=f"logits {format_shape(logits.shape)}, targets {format_shape(targets.shape)}",
                 expected="[..., classes] and [...]",
             )
-        known("cross-entropy", "the number of classes", logits.shape[-1])
         if not 0 <= attributes["smoothing"] <= 1:
             fail_value(
                 "`smoothing` of `cross-entropy` is out of range",
@@ -89,11 +96,16 @@ class CrossEntropy(Operation):
         logits, dtype = inputs[0], inputs[0].dtype
         if 0 in logits.shape:
             return [onnx.add("Expand", onnx.scalar(0, dtype), onnx.shape(results[0].shape))]
-        classes = known("cross-entropy", "the number of classes", logits.shape[-1])
+        classes = logits.shape[-1]
         targets = onnx.cast(inputs[1].name, DType.I64)
-        first, after = onnx.scalar(0, DType.I64), onnx.scalar(classes, DType.I64)
-        inside = onnx.add("Clip", targets, first, onnx.scalar(classes - 1, DType.I64))
-        last = onnx.ints([-1])
+        first, last = onnx.scalar(0, DType.I64), onnx.ints([-1])
+        if isinstance(classes, Batch):
+            after = onnx.add("Squeeze", onnx.shape([classes]), onnx.ints([0]))
+            greatest = onnx.add("Sub", after, onnx.scalar(1, DType.I64))
+        else:
+            after = onnx.scalar(classes, DType.I64)
+            greatest = onnx.scalar(classes - 1, DType.I64)
+        inside = onnx.add("Clip", targets, first, greatest)
         scores = log_softmax(onnx, logits, -1)
         # onnx's reference takes no axis from the end here.
         axis = len(logits.shape) - 1
