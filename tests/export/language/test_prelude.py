@@ -232,3 +232,23 @@ def test_a_name_of_an_operation_and_a_layer_takes_the_keywords_of_the_one_that_i
     error = program_error(head + "(def model (fn (x) (gru x x x :init (he))))", "E-CALL-003")
     assert error.expected is not None
     assert error.expected.startswith("(gru x w-input w-recurrent &key")
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_weight_norm(axis: int) -> None:
+    shape = [1, 1, 1]
+    shape[axis] = 4
+    g = " ".join(map(str, shape))
+    layer = Layer(
+        "(linear 4 4)",
+        "x (list f32 4)",
+        call=f"(+ (* 0 (max x)) (weight-norm (reshape (matmul (get m :w) (get m :w)) (list 4 1 4))"
+        f" (reshape (get m :b) (list {g})) :axis {axis}))",
+    )
+    v = (layer["w"] @ layer["w"]).reshape(4, 1, 4)
+    for i in range(4):
+        at = [slice(None)] * 3
+        at[axis] = slice(i, i + 1)
+        part = v[tuple(at)]
+        v[tuple(at)] = part / np.sqrt((part**2).sum()) * layer["b"][i]
+    layer.is_close_to(v)

@@ -52,3 +52,33 @@ def test_spectrogram() -> None:
     x, window = layer.x * layer["b"][0], (1 - np.cos(2 * np.pi * np.arange(16) / 16)) / 2
     frames = np.stack([x[:, at : at + 16] for at in range(0, 35, 8)], 1)
     layer.is_close_to(abs(np.fft.rfft(frames * window)) ** 2)
+
+
+@pytest.mark.parametrize("slaney", [False, True])
+def test_mel_filters(slaney: bool) -> None:
+    """Bands of 0 between the middles of their neighbours and of 1 at their own, and of area 1."""
+    call = f"(mel-filters 8 33 16000 :low 100 :high 7000 :slaney {str(slaney).lower()})"
+    layer = Layer("(linear 1 1)", "x f32", call=f"(* {call} (max (get m :b)))")
+    f = np.linspace(0, 8000, 33)
+    # The mels of every tenth of a hertz: what is asked of them is turned round by looking them up.
+    hz = np.linspace(100, 7000, 69001)
+    with np.errstate(divide="ignore"):
+        curved = 15 + 27 * np.log(hz / 1000) / np.log(6.4)
+    mels = np.where(hz < 1000, 3 * hz / 200, curved) if slaney else np.log10(1 + hz / 700)
+    edges = np.interp(np.linspace(mels[0], mels[-1], 10), mels, hz)
+    bands = np.stack(
+        [np.interp(f, edges[i : i + 3], [0, 1, 0], left=0, right=0) for i in range(8)], 1
+    )
+    if slaney:
+        bands /= (edges[2:] - edges[:-2]) / 2
+    np.testing.assert_allclose(layer.found, bands * layer["b"][0], 2e-4, 2e-4 * bands.max())
+
+
+@pytest.mark.parametrize("slaney", [False, True])
+def test_mel_filters_are_those_of_transformers(slaney: bool) -> None:
+    audio = pytest.importorskip("transformers.audio_utils")
+    options = {"norm": "slaney", "mel_scale": "slaney"} if slaney else {"mel_scale": "htk"}
+    call = f"(mel-filters 20 201 16000 :slaney {str(slaney).lower()})"
+    layer = Layer("(linear 1 1)", "x f32", call=f"(* {call} (max (get m :b)))")
+    wanted = audio.mel_filter_bank(201, 20, 0.0, 8000.0, 16000, **options) * layer["b"][0]
+    np.testing.assert_allclose(layer.found, wanted, 1e-4, 1e-6)

@@ -55,3 +55,10 @@ def test_instance_norm() -> None:
     scale, bias = (layer[f"norm.{name}"].reshape(4, 1, 1) for name in ("scale", "bias"))
     layer.is_close_to((layer.x - mean) / np.sqrt(variance + 0.1) * scale + bias)
     assert layer.found.shape == (BATCH, 4, 6, 5)
+
+
+def test_squared_distances() -> None:
+    layer = Layer("(linear 4 4)", X, call="(squared-distances (m x) (slice x :axis 1 :to 2))")
+    y = layer.x @ layer["w"] + layer["b"]
+    wanted = ((y[:, :, None] - layer.x[:, None, :2]) ** 2).sum(-1)
+    layer.is_close_to(wanted)
