@@ -54,11 +54,15 @@ def _boolean_check(name: str) -> Check:
 
 
 def _index_check(name: str, limits: Limits) -> Check:
+    high = np.array(limits.each or limits.high, np.int64)
+    low = -high if limits.each else np.array(limits.low)
+
     def check(record: Array) -> str | None:
-        bad = (record < limits.low) | (record >= limits.high)
+        bad = ((record < low) | (record >= high)) & (high > 0)
         if not bad.any():
             return None
-        value = int(record[bad][0])
-        return f"`{name}`: {value} is outside {max(0, limits.low)} to {limits.high - 1}"
+        first = int(bad.argmax())
+        least, end = (int(np.broadcast_to(bound, record.shape)[first]) for bound in (low, high))
+        return f"`{name}`: {record[first]} is outside {max(0, least)} to {end - 1}"
 
     return check

@@ -29,10 +29,15 @@ class Shaping(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The whole numbers that an input may hold: from `low` up to and without `high`."""
+    """The whole numbers that an input may hold: from `low` up to and without `high`.
+
+    Where the elements of a record differ in that, every number within these is good for each, and
+    `each` says for every element below which number it is, and from whose negative on; 0 is any.
+    """
 
     low: int
     high: int
+    each: tuple[int, ...] = ()
 
 
 class Hosted(msgspec.Struct):

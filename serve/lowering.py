@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.graph.bounds import UNLIMITED, index_limits
 from sexpgpu.export.graph.document import ModelFile, read_model
 from sexpgpu.export.graph.graph import Graph
 from sexpgpu.export.graph.types import Array, DType, concrete
@@ -104,10 +104,17 @@ def host_model(
 
 def find_limits(graph: Graph) -> dict[str, Limits]:
     """What each input of indices may hold; negative ones count from the end, but not in `at`."""
-    return {
-        name: Limits(0 if name == AT else -length, length)
-        for name, length in index_bounds(graph).items()
-    }
+    certain = index_limits(graph, certain=True)
+    if any(value.name == AT for value in graph.inputs):
+        # It is chosen where it is in range, which makes nothing certain.
+        certain |= {AT: index_limits(graph, certain=False)[AT]}
+    found = {}
+    for name, elements in certain.items():
+        high = int(elements.min())
+        each = () if (elements == high).all() else np.where(elements < UNLIMITED, elements, 0)
+        low = 0 if name == AT else -high
+        found[name] = Limits(low, high, tuple(int(limit) for limit in np.ravel(each)))
+    return found
 
 
 def _build(

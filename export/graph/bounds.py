@@ -1,14 +1,24 @@
-"""Which whole numbers an input may hold: found from where they are used as indices."""
+"""Which whole numbers an input may hold: found from where they are used as indices.
+
+Limits are of each element by itself: columns of one input may be indices of different tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
 
 from sexpgpu.export.graph.graph import Graph, Node, Value
-from sexpgpu.export.graph.types import Batch
+from sexpgpu.export.graph.reference import evaluate_node, resolve
+from sexpgpu.export.graph.types import Array, Batch, concrete
 
-#: Operations that hand the numbers of their first operand on as they are.
-_PASSING = frozenset(
+#: The limit of an element of which nothing is known.
+UNLIMITED = int(np.iinfo(np.int64).max)
+
+#: Operations that put elements of theirs elsewhere, and no others than a fill in between.
+_MOVING = frozenset(
     [
         "reshape",
         "transpose",
@@ -20,93 +30,126 @@ _PASSING = frozenset(
         "flip",
         "roll",
         "shift",
+        "pad",
         "tile",
-        "cast",
         "split",
-        "sort",
-        "top-k",
-        "max",
-        "min",
-        "take",
-        "take-along",
-        "gather-nd",
+        "concat",
+        "stack",
     ]
 )
-#: Operations that hand on the numbers of several operands, by which: of `where` not the condition,
-#: of `scatter-set` not the indices.
-_JOINING = {
-    "concat": slice(None),
-    "stack": slice(None),
+#: Operations that take their first operand's elements from where other numbers say.
+_GATHERING = frozenset(["take", "take-along", "gather-nd"])
+#: Operations that choose among elements by what these or others are, of which operands.
+_CHOOSING = {
     "where": slice(1, None),
     "minimum": slice(None),
     "maximum": slice(None),
+    "min": slice(None),
+    "max": slice(None),
+    "sort": slice(None),
+    "top-k": slice(None),
     "scatter-set": slice(0, None, 2),
 }
+#: A value of more elements is not followed one by one.
+_MOST_ELEMENTS = 1 << 22
 
 
-def index_bounds(graph: Graph) -> dict[str, int]:
-    """For each input of whole numbers that indexes an axis, that axis's length.
+def index_limits(graph: Graph, *, certain: bool) -> dict[str, Array]:
+    """For each input of whole numbers that indexes an axis, below which number each element is.
 
-    Every use counts, the shortest axis wins; an input of which nothing is known is left out.
-    Numbers that are computed with before they index are not followed.
+    They are i64, of the input's shape for one record; every use counts, and the shortest axis wins.
+    An input of which nothing is known is left out; numbers that are computed with before they index
+    are not followed.  `certain` limits are those that no call may exceed.  Without it what is
+    chosen among elements, as `where` does, limits all of them: good to draw from.
     """
-    limits = _Limits()
+    limits = _Limits(certain)
     limits.follow(graph)
     return {
-        value.name: limits[value]
+        value.name: limits.of[value]
         for value in graph.inputs
-        if value in limits and value.type.dtype.is_integer
+        if value in limits.of and value.type.dtype.is_integer
     }
 
 
-class _Limits(dict[Value, int]):
-    """Below which length the numbers of a value have to be, from the end of a graph on."""
+class _Limits:
+    """The limits of values' elements, found from the end of a graph on."""
 
-    def lower(self, value: Value, length: int) -> None:
-        self[value] = min(length, self.get(value, length))
+    def __init__(self, certain: bool) -> None:
+        self.of: dict[Value, Array] = {}
+        self.certain = certain
+
+    def lower(self, value: Value, limit: Array | int) -> None:
+        """Elements of the value, or all of them, are below a limit."""
+        shape = concrete(value.type.shape, 1)
+        if prod(shape) > _MOST_ELEMENTS or np.min(limit, initial=UNLIMITED) == UNLIMITED:
+            return
+        before = self.of.get(value, UNLIMITED)
+        self.of[value] = np.broadcast_to(np.minimum(before, limit), shape).astype(np.int64)
 
     def follow(self, graph: Graph) -> None:
         """Go through a graph, of whose outputs some limits may be known."""
         for node in reversed(graph.nodes):
-            self._hand_on(node)
+            if node.operation.name == "scan":
+                self._scan(node)
+            elif any(result in self.of for result in node.results):
+                self._hand_on(node)
             self._index(node)
 
     def _hand_on(self, node: Node) -> None:
         name = node.operation.name
-        if name == "scan":
-            self._scan(node)
+        if name == "cast":
+            self.lower(node.inputs[0], self.of[node.results[0]])
+        elif name in _MOVING or (name in _GATHERING and _fixed(node.inputs[1]) is not None):
+            for operand in range(len(node.inputs) if name in _MOVING else 1):
+                self._move_back(node, operand)
+        elif not self.certain and (name in _CHOOSING or name in _GATHERING):
+            # The positions that `top-k` gives are no elements.
+            results = node.results[:1] if name == "top-k" else node.results
+            least = min((int(self.of[r].min()) for r in results if r in self.of), default=UNLIMITED)
+            for value in node.inputs[_CHOOSING.get(name, slice(1))]:
+                self.lower(value, least)
+
+    def _move_back(self, node: Node, operand: int) -> None:
+        """Limits of an operand's elements, each that of the places where it goes."""
+        source = node.inputs[operand]
+        size = prod(concrete(source.type.shape, 1))
+        if size > _MOST_ELEMENTS:
             return
-        # The positions that `top-k` gives are no numbers of its operand.
-        results = node.results[:1] if name == "top-k" else node.results
-        known = [self[result] for result in results if result in self]
-        if not known:
-            return
-        handed: Sequence[Value] = ()
-        if name in _PASSING:
-            handed = node.inputs[:1]
-        elif name in _JOINING:
-            handed = node.inputs[_JOINING[name]]
-        for value in handed:
-            self.lower(value, min(known))
+        limits = np.full(size + 1, UNLIMITED)
+        for result, places in zip(node.results, _sources(node, operand), strict=True):
+            if result in self.of:
+                np.minimum.at(limits, places, self.of[result])
+        self.lower(source, limits[1:].reshape(concrete(source.type.shape, 1)))
 
     def _scan(self, node: Node) -> None:
         """What the results are is what a step gives; what a step reads is what the operands are."""
         body: Graph = node.attributes["body"]
+        axis, carries = node.attributes["axis"], node.attributes["carries"]
         outputs = list(body.outputs.values())
-        for result, output in zip(node.results, outputs, strict=True):
-            if result in self:
-                self.lower(output, self[result])
-        carries = node.attributes["carries"]
-        # A carry is what the step before left, which may be another carry of it.
+        for index, (result, output) in enumerate(zip(node.results, outputs, strict=True)):
+            if result not in self.of:
+                continue
+            limit = self.of[result]
+            if index >= carries:
+                # Another step's may be larger.
+                limit = limit.max(axis) if self.certain else limit.min(axis)
+            elif self.certain:
+                continue
+            self.lower(output, limit)
         known = None
-        while known != (known := [self.get(output) for output in outputs]):
+        while known != (known := [self.of[o].tobytes() for o in outputs if o in self.of]):
             self.follow(body)
+            if self.certain:
+                # What the last step leaves, none reads.
+                break
             for value, output in zip(body.inputs[:carries], outputs[:carries], strict=True):
-                if value in self:
-                    self.lower(output, self[value])
-        for operand, value in zip(node.inputs, body.inputs, strict=True):
-            if value in self:
-                self.lower(operand, self[value])
+                if value in self.of:
+                    self.lower(output, self.of[value])
+        for index, (operand, value) in enumerate(zip(node.inputs, body.inputs, strict=True)):
+            if value in self.of:
+                cut = carries <= index < carries + node.attributes["sequences"]
+                limit = self.of[value]
+                self.lower(operand, np.expand_dims(limit, axis) if cut else limit)
 
     def _index(self, node: Node) -> None:
         name, attributes = node.operation.name, node.attributes
@@ -115,10 +158,38 @@ class _Limits(dict[Value, int]):
             if not isinstance(length, Batch):
                 self.lower(node.inputs[1], length)
         elif name == "gather-nd" or name.startswith("scatter-"):
-            shape = node.inputs[0].type.shape
             first = attributes["batch-dims"]
             depth = node.inputs[1].type.shape[-1]
             if isinstance(depth, int):
-                lengths = [d for d in shape[first : first + depth] if isinstance(d, int)]
-                if lengths:
-                    self.lower(node.inputs[1], min(lengths))
+                axes = node.inputs[0].type.shape[first : first + depth]
+                self.lower(
+                    node.inputs[1],
+                    np.array([UNLIMITED if isinstance(d, Batch) else d for d in axes], np.int64),
+                )
+
+
+def _fixed(value: Value) -> Array | None:
+    """What a value is, where the graph says it."""
+    node = value.node
+    if node is None or node.inputs or node.operation.name not in ("constant", "full", "iota"):
+        return None
+    return evaluate_node(node, [], 1)[value.index]
+
+
+def _sources(node: Node, operand: int) -> Iterator[Array]:
+    """For each element of each result, from which element of the operand it is, counted from 1.
+
+    It is 0 where it is from none: the node is evaluated for numbers that tell where they were.
+    """
+    shapes = [concrete(value.type.shape, 1) for value in node.inputs]
+    arrays = [
+        np.zeros(shape, np.int64) if (known := _fixed(value)) is None else known
+        for value, shape in zip(node.inputs, shapes, strict=True)
+    ]
+    if node.operation.name in _MOVING:
+        arrays = [np.zeros(shape, np.int64) for shape in shapes]
+    arrays[operand] = np.arange(1, prod(shapes[operand]) + 1).reshape(shapes[operand])
+    attributes = resolve(node.attributes, 1)
+    if "value" in attributes:
+        attributes = {**attributes, "value": 0.0}
+    yield from node.operation.evaluate(arrays, attributes)

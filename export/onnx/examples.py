@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.graph.bounds import UNLIMITED, index_limits
 from sexpgpu.export.graph.graph import Graph, Value
-from sexpgpu.export.graph.types import Array, DType, concrete
+from sexpgpu.export.graph.types import Array, Batch, DType, concrete
 
 #: Calls where records may meet, each by the kinds of its records, what tells most first.
 TOGETHER = (("random",), ("random",) * 3, ("zeros",), ("low",), ("high",))
@@ -36,7 +36,7 @@ class Examples:
     level: int = 0
 
     def __post_init__(self) -> None:
-        self._lengths = index_bounds(self.graph)
+        self._limits = index_limits(self.graph, certain=False)
 
     def narrow(self) -> bool:
         """Whether there is a narrower range to draw from, which is taken from here on."""
@@ -80,16 +80,21 @@ class Examples:
             if kind == "random":
                 return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
             return np.full(shape, {"zeros": 0.0, "low": -8.0, "high": 8.0}[kind], dtype.numpy)
-        least, end = self._range(value.name, kind)
+        least, end = self._range(value, kind, batch)
         if kind == "random":
             return np.asarray(generator.integers(least, end, shape)).astype(dtype.numpy)
-        number = {"zeros": max(0, least), "low": least, "high": end - 1}[kind]
-        return np.full(shape, number, dtype.numpy)
+        number = {"zeros": np.maximum(0, least), "low": least, "high": end - 1}[kind]
+        return np.broadcast_to(number, shape).astype(dtype.numpy)
 
-    def _range(self, name: str, kind: str) -> tuple[int, int]:
-        """From which number an input may be, and before which."""
-        length = self._lengths.get(name)
-        if length is None:
-            return _RANGES[min(self.level, len(_RANGES) - 1)]
+    def _range(self, value: Value, kind: str, batch: int) -> tuple[Array, Array]:
+        """From which number each element of an input may be, and before which."""
+        low, high = map(np.array, _RANGES[min(self.level, len(_RANGES) - 1)])
+        limits = self._limits.get(value.name)
+        if limits is None:
+            return low, high
+        if value.type.shape and isinstance(value.type.shape[0], Batch):
+            limits = np.tile(limits, (batch, *[1] * (limits.ndim - 1)))
         # Negative indices count from the end; callers seldom mean them.
-        return (-length if kind == "low" and self.level == 0 else 0), max(1, length)
+        least = -limits if kind == "low" and self.level == 0 else np.zeros_like(limits)
+        known = limits < UNLIMITED
+        return np.where(known, least, low), np.where(known, np.maximum(1, limits), high)

@@ -46,6 +46,18 @@ def test_an_index_is_inside_its_limits(dtype: str) -> None:
     }
 
 
+def test_each_element_has_limits_of_its_own() -> None:
+    records = [[4, 99], [5, 0], [0, 100], [-5, -100], [-6, 0]]
+    assert bad_calls("i32", records, {"x": Limits(-5, 5, (5, 100))}) == {
+        1: "`x`: 5 is outside 0 to 4",
+        2: "`x`: 100 is outside 0 to 99",
+        4: "`x`: -6 is outside 0 to 4",
+    }
+    assert list(
+        bad_calls("i64", [[2**63 - 1, 4], [-(2**63), 5]], {"x": Limits(-5, 5, (0, 5))})
+    ) == [1]
+
+
 def test_a_position_is_not_negative() -> None:
     assert list(bad_calls("i32", [[0, 1], [-1, 0]], {"x": Limits(0, 2)})) == [1]
 

@@ -117,6 +117,27 @@ def test_indices_have_the_limits_of_their_table(run: Path) -> None:
     assert hosted.limits["at"] == Limits(0, hosted.inputs[0].shape[1])
 
 
+COLUMNS = """
+(def record (fields :n (list i32 3)))
+(defmodel net () (parts few (embedding 5 3) many (embedding 100 3))
+  (apply (n)
+    (let (last (take n 2 :axis 1))
+      (+ (few (take n 0 :axis 1)) (many (squeeze (slice n :axis 1 :from 1 :to 2) :axis 1))
+         (few (where (< last 0) 0 last))))))
+(def model (net))"""
+
+
+def test_columns_of_one_input_are_indices_of_different_tables(tmp_path: Path) -> None:
+    checkpoint(COLUMNS, tmp_path)
+    with load(str(tmp_path / "run"), trained=True) as model:
+        (spec,) = model.inputs
+        assert model(np.array([[4, 99, -100]], np.int32)).shape == (1, 3)
+        for bad in ([[5, 0, 0]], [[0, 100, 0]]):
+            with pytest.raises(SexpgpuError) as caught:
+                model(np.array(bad, np.int32))
+            assert f"`{spec.name}`: {max(*bad[0])} is outside 0 to" in str(caught.value.came)
+
+
 def test_a_model_whose_records_meet_names_the_operation_and_its_line(tmp_path: Path) -> None:
     hosted = open_operand(checkpoint(MIXED, tmp_path), Shaping(trained=True))
     assert "`softmax` at " in hosted.obstacle

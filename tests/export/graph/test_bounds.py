@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from sexpgpu.export.graph.bounds import index_bounds
+from sexpgpu.export.graph.bounds import UNLIMITED, index_limits
 from sexpgpu.export.passes.at import gather_at
 from support.programs import GPT, traced
 
@@ -15,7 +16,19 @@ def bounds(expression: str, fields: str = ":n (list i32 6)", names: str = "n") -
 (defmodel net () (parts table (param (list 40 5)) small (param (list 7 5)))
   (apply ({names}) {expression}))
 (def model (net))""")
-    return index_bounds(graph)
+    found = index_limits(graph, certain=False)
+    return {name: int(limits.min()) for name, limits in found.items()}
+
+
+def limits_of(expression: str, *, certain: bool = True) -> list[int]:
+    """Those of the elements of `n` [6]; 0 for none."""
+    graph, _ = traced(f"""
+(def record (fields :n (list i32 6)))
+(defmodel net () (parts table (param (list 40 5)) small (param (list 7 5)))
+  (apply (n) {expression}))
+(def model (net))""")
+    found = index_limits(graph, certain=certain).get("inputs", np.full(6, UNLIMITED))
+    return [int(limit) if limit < UNLIMITED else 0 for limit in found.ravel()]
 
 
 @pytest.mark.parametrize(
@@ -82,5 +95,50 @@ def test_the_batch_as_an_axis_says_nothing() -> None:
     assert bounds("(take x (reshape n (list -1)) :axis 0)", fields, "x n") == {}
 
 
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize(
+    ("expression", "limits"),
+    [
+        ("(take small (slice n :axis 1 :from 1 :to 3))", [0, 7, 7, 0, 0, 0]),
+        ("(take small (slice n :axis 1 :from 4 :to 0 :step -2))", [0, 0, 7, 0, 7, 0]),
+        ("(list (take small (take n 0 :axis 1)) (take table (take n 5 :axis 1)))",
+         [7, 0, 0, 0, 0, 40]),
+        ("(map (fn (t i) (take t i)) (list small table) (split n (list 2 4) :axis 1))",
+         [7, 7, 40, 40, 40, 40]),
+        ("(list (take table n) (take small (shift n 2)))", [7, 7, 7, 7, 40, 40]),
+        ("(take small (slice (roll (flip n) 1) :axis 1 :to 2))", [7, 0, 0, 0, 0, 7]),
+        ("(take small (slice (transpose (reshape n (list -1 2 3))) :axis 1 :to 1))",
+         [7, 0, 0, 7, 0, 0]),
+        ("(take small (slice (pad n :before (list 0 2) :value 1) :axis 1 :to 3))",
+         [7, 0, 0, 0, 0, 0]),
+        ("(take small (slice (concat n n :axis 1) :axis 1 :from 5 :to 7))", [7, 0, 0, 0, 0, 7]),
+        ("(gather-nd small (reshape n (list -1 3 2)))", [7, 5, 7, 5, 7, 5]),
+        ("(scan (fn (h i) (list (take small i) nil)) (zeros (list (dim n 0) 5))"
+         " (slice n :axis 1 :to 4) :axis 1)", [7, 7, 7, 7, 0, 0]),
+    ],
+)  # fmt: skip
+def test_each_element_has_its_own(expression: str, limits: list[int], certain: bool) -> None:
+    assert limits_of(expression, certain=certain) == limits
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(take small (where (< n 0) 0 n))",
+        "(take small (minimum n 6))",
+        "(take small (min n :axis 1))",
+        "(take small (slice (sort n) :axis 1 :to 2))",
+        "(take small (take-along n (argmin n :keep true) :axis 1))",
+        "(take small (first (scan (fn (before i) (list (minimum before i) nil))"
+        " (zeros (list (dim n 0)) :dtype i32) n :axis 1)))",
+    ],
+)
+def test_what_is_chosen_is_not_certain(expression: str) -> None:
+    """A call may hold any number there, and must not be refused; drawn ones are in range."""
+    assert limits_of(expression) == [0] * 6
+    assert max(limits_of(expression, certain=False)) == 7
+
+
 def test_at_is_a_position() -> None:
-    assert index_bounds(gather_at(traced(GPT)[0])) == {"inputs": 40, "at": 12}
+    found = index_limits(gather_at(traced(GPT)[0]), certain=False)
+    assert {name: {*limits.flat} for name, limits in found.items()} == {"inputs": {40}, "at": {12}}
