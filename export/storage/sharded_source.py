@@ -13,7 +13,7 @@ import numpy as np
 from sexpgpu.export.graph.types import Array
 from sexpgpu.export.storage.safetensors_source import SafetensorsSource
 from sexpgpu.export.storage.torch_source import TorchSource
-from sexpgpu.export.storage.weight_source import WeightSource, unreadable
+from sexpgpu.export.storage.weight_source import WeightSource, check_file, unreadable
 from sexpgpu.schemas.errors import SexpgpuError
 
 _INDEX_LIMIT = 64 << 20
@@ -85,5 +85,9 @@ class ShardedSource(WeightSource):
                     place=str(self.path),
                     help="the index names it: all files of a sharded model are needed",
                 )
-            self._open[name] = _READERS[path.suffix](path)
+            try:
+                check_file(path)
+                self._open[name] = _READERS[path.suffix](path)
+            except OSError as error:
+                raise unreadable(path, error.strerror or str(error)) from None
         return self._open[name]

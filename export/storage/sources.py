@@ -12,7 +12,7 @@ from sexpgpu.export.storage.numpy_source import NpySource, NpzSource
 from sexpgpu.export.storage.safetensors_source import SafetensorsSource
 from sexpgpu.export.storage.sharded_source import ShardedSource
 from sexpgpu.export.storage.torch_source import TorchSource
-from sexpgpu.export.storage.weight_source import WeightSource, unreadable
+from sexpgpu.export.storage.weight_source import WeightSource, check_file, unreadable
 from sexpgpu.schemas.errors import SexpgpuError
 
 _FORMATS: dict[str, Callable[[Path], WeightSource]] = {
@@ -46,8 +46,7 @@ def open_source(path: str | Path) -> WeightSource:
                 help="relative paths start at the current directory, now "
                 f"{Path.cwd()}; run sexpgpu where the file is",
             )
-        if not path.is_file():
-            raise unreadable(path, "it is not a file", "name one file of weights")
+        check_file(path)
         if (reader := _reader_of(path)) is None:
             raise unreadable(
                 path,

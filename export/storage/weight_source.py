@@ -57,6 +57,9 @@ def widened(dtype: str) -> DType | None:
     return next(iter(_EXACT.get(dtype, ())), None)
 
 
+#: What Git leaves in place of a large file that has not been fetched.
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
 _hashes: dict[tuple[Path, int, int], str] = {}
 
 
@@ -186,6 +189,16 @@ class WeightSource(ABC):
                 help="put the file back that the run read; relative paths start at the current "
                 "directory",
             )
+
+
+def check_file(path: Path) -> None:
+    """Raises E-LOAD-004 for what is no file, and for a file that has not been fetched."""
+    if not path.is_file():
+        raise unreadable(path, "it is not a file", "name one file of weights")
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            why = "it is a pointer of Git LFS, and the file itself is not here"
+            raise unreadable(path, why, "`git lfs pull` fetches it")
 
 
 def unreadable(path: Path, reason: str, help: str | None = None) -> SexpgpuError:

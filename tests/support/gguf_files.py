@@ -24,11 +24,12 @@ def write_gguf(
     quantised: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     extra: Mapping[str, Array] | None = None,
+    without: str | None = None,
 ) -> Path:
     """A file of a model of transformers; matrices are `quantised`, "Q8_0", where that is given.
 
     `metadata` has values of further keys, or other values, behind the architecture; None leaves a
-    key out.  `extra` are further tensors.
+    key out.  `extra` are further tensors; those with `without` in their names are left out.
     """
     config = model.config
     kind = config.model_type
@@ -44,6 +45,8 @@ def write_gguf(
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     tensors = {**_tensors(model, kind), **(extra or {})}
     for name, array in tensors.items():
+        if without is not None and without in name:
+            continue
         called = name if extra and name in extra else _called(names, name)
         if quantised and array.ndim == 2 and array.shape[-1] % 32 == 0:
             to = gguf.GGMLQuantizationType[quantised]

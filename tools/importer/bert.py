@@ -59,7 +59,9 @@ def bert(source: Source) -> Draft:
     notes: list[str] = []
     head = head_of(source, "Bert", (*HEADS, "ForPreTraining"), notes)
     prefix = source.prefix(("bert.", ""), "embeddings.word_embeddings.weight")
-    types = types_of(configuration)
+    # a file of what has no types, such as a DistilBERT, has no table of them
+    untyped = source.is_gguf and not source.has(_GGUF["embedding.types.w"])
+    types = 0 if untyped else types_of(configuration)
     inputs = inputs_of(types)
     epsilon = configuration.number("layer_norm_eps", 1e-12)
     activation = activation_of(configuration, "hidden_act", "gelu")
@@ -81,6 +83,8 @@ def bert(source: Source) -> Draft:
         buffers=BUFFERS,
         notes=notes,
     )  # fmt: skip
+    if untyped:
+        del draft.renames["embedding.types.w"]
     if source.has(f"{prefix}embeddings.LayerNorm.gamma"):
         draft.norm_names = ("gamma", "beta")
     if source.is_gguf:

@@ -115,9 +115,9 @@ class Configuration:
         return value
 
     def section(self, key: str) -> Configuration | None:
-        """The keys and values under a key."""
+        """The keys and values under a key; None where there are none."""
         value = self.take(key)
-        if value is None:
+        if value is None or value == {}:
             return None
         if not isinstance(value, dict):
             self.wrong(key, "keys and values")

@@ -29,8 +29,14 @@ def head_of(source: Source, family: str, heads: tuple[str, ...], notes: list[str
             place=configuration.place,
             came=printable(names[0], 60),
             expected=", ".join(f"{family}{head}" for head in heads),
+            help=f"what is below the head is read as another class: --as {family}{_below(heads)}",
         )
     return head
+
+
+def _below(heads: tuple[str, ...]) -> str:
+    """Of some heads that of the model without one."""
+    return next(head for head in heads if head in ("Model", "TextModel"))
 
 
 def classes_of(source: Source, key: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,16 @@ from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.schemas.tensor_file import PIECE
 from sexpgpu.tools.importer.configuration import Configuration
 from sexpgpu.tools.importer.gguf_configuration import configuration_of
+from sexpgpu.tools.importer.printing import listed, printable
 
 CONFIG = "config.json"
 #: Files of weights in a directory, the first that is there.
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 
 _CONFIG_LIMIT = 4 << 20
 _EXPECTED = f"a directory with {CONFIG} and {WEIGHTS[0]}, or a .gguf file"
@@ -75,7 +82,8 @@ def open_model(path: Path) -> Source:
     Raises E-IMPORT-001 where they are not there, E-IMPORT-003 where the configuration cannot be
     read, and what opening a file of weights raises.
     """
-    if not path.exists():
+    # `exists` fails for a name that is too long to be one, `lexists` does not
+    if not os.path.lexists(path) or not path.exists():
         raise SexpgpuError("E-IMPORT-001", f"there is nothing at {path}", expected=_EXPECTED)
     if path.is_dir():
         folder, weights = path, _weights_of(path)
@@ -101,28 +109,49 @@ def _weights_of(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     found = sorted(folder.glob("*.gguf"))
-    if len(found) == 1 and not (folder / CONFIG).is_file():
+    if len(found) == 1:
         return found[0]
-    came = ", ".join(file.name for file in sorted(folder.iterdir())[:8]) or "an empty directory"
+    files = sorted(folder.iterdir())
     raise SexpgpuError(
         "E-IMPORT-001",
-        "the directory holds several GGUF files" if len(found) > 1 else "there are no weights",
+        "the directory holds several GGUF files" if found else "there are no weights",
         place=str(folder),
-        came=came,
+        came=listed([file.name for file in files], 8) or "an empty directory",
         expected=_EXPECTED,
-        help="name one of them" if len(found) > 1 else None,
+        help="name one of them" if found else _elsewhere(files),
     )
+
+
+def _elsewhere(files: list[Path]) -> str | None:
+    """Where the weights may be that a directory with these files and directories has not."""
+    other = (file for file in files if file.name.endswith((".safetensors", ".bin")))
+    if (named := next(other, None)) is not None:
+        return f"name the file, if these are the weights: {printable(str(named), 1000)}"
+    below = (file for file in files if (file / CONFIG).is_file() and (file / WEIGHTS[0]).is_file())
+    if (named := next(below, None)) is not None:
+        return f"name the directory that holds them: {printable(str(named), 1000)}"
+    return None
 
 
 def _named(path: Path) -> Path:
     """The path as a program names it: from the current directory where it is below that."""
     whole, here = os.path.abspath(path), os.getcwd()
+    if any("\ud800" <= character <= "\udfff" for character in whole):
+        raise SexpgpuError(
+            "E-IMPORT-001",
+            "the path of the weights is not UTF-8, and no program can name it",
+            place=printable(whole, 1000),
+            help="rename what is in it",
+        )
     return Path(os.path.relpath(whole, here) if whole.startswith(here + os.sep) else whole)
 
 
 def _read(path: Path) -> Configuration:
     try:
-        if path.stat().st_size > _CONFIG_LIMIT:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _malformed(path, "it is not a file")
+        if status.st_size > _CONFIG_LIMIT:
             raise _malformed(path, "it is larger than 4 MiB")
         values: Any = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -114,6 +114,8 @@ def _check(program: Path, source: Source) -> dict[str, Parameter]:
         try:
             source.weights.check(parameter.key, parameter.type.dtype, shape)
         except SexpgpuError as error:
+            if error.code not in ("E-LOAD-002", "E-LOAD-003"):
+                raise
             raise SexpgpuError(
                 "E-IMPORT-005",
                 "the file's tensors are not those that its configuration speaks of",

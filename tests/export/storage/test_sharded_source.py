@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,16 @@ def test_a_file_that_is_missing(index: Path) -> None:
     np.testing.assert_array_equal(open_source(index).read("a", DType.F32), A)
     error = refused(index, "c")
     assert (error.code, error.place) == ("E-LOAD-001", str(index))
+
+
+def test_a_file_that_cannot_be_read(index: Path) -> None:
+    path = index.parent / "two.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 72\n")
+    error = refused(index, "c")
+    assert (error.code, error.help) == ("E-LOAD-004", "`git lfs pull` fetches it")
+    path.unlink()
+    os.mkfifo(path)
+    assert refused(write(index.parent, {**MAP, "d": "x.bin"}), "c").code == "E-LOAD-004"
 
 
 def test_a_tensor_that_its_file_does_not_hold(index: Path) -> None:

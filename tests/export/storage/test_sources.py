@@ -246,6 +246,14 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     assert refusal(path).code == "E-LOAD-004"
 
 
+@pytest.mark.parametrize("name", ["w.safetensors", "w.gguf", "w.bin", "w.npz"])
+def test_what_git_leaves_in_place_of_a_large_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    error = refusal(path)
+    assert (error.code, error.help) == ("E-LOAD-004", "`git lfs pull` fetches it")
+
+
 def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data

@@ -44,7 +44,7 @@ def test_numbers_flags_and_words() -> None:
     assert (values.number("a", None), values.number("b", None)) == (2.0, 0.5)
     assert (values.flag("c", False), values.flag("none", True)) == (True, True)
     assert (values.word("f", ""), values.words("g"), values.words("none")) == ("x", ["x"], [])
-    assert values.section("none") is None
+    assert (values.section("none"), values.section("i")) == (None, None)
     wrong = [
         *((values.number, key, None) for key in "cdef"),
         *((values.flag, key, True) for key in "abf"),
@@ -198,6 +198,9 @@ def test_families_and_heads_that_are_not_known(
     error = raised(draft_of, source({**SIZES, **values}))
     assert (error.code, error.came) == ("E-IMPORT-002", came)
     assert error.expected
+    if "architectures" in values:
+        assert error.help is not None
+        assert error.help.partition("--as ")[2] in error.expected.split(", ")
 
 
 JUNK = st.one_of(

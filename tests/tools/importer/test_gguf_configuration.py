@@ -18,6 +18,7 @@ from sexpgpu.tools.importer.writing import import_model
 from support.gguf_files import add_value, write_gguf
 from support.importing import DECODER, WINDOW, Case, check, made, tokens
 
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 GEMMA = {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4}
@@ -100,6 +101,22 @@ def test_bert(tmp_path: Path) -> None:
     mask, types = np.ones(ids.shape, bool), ids % 2
     expected = found.theirs(input_ids=ids, attention_mask=mask, token_type_ids=types)
     check(found.run(ids, mask, types)["hidden"], expected.last_hidden_state)
+
+
+def test_a_bert_without_types(tmp_path: Path) -> None:
+    """As a DistilBERT is written: one type, and no table of it."""
+    config = transformers.BertConfig(
+        vocab_size=37, hidden_size=24, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=30, max_position_embeddings=20, type_vocab_size=1,
+    )  # fmt: skip
+    model = made("BertModel", config)
+    with torch.no_grad():
+        model.embeddings.token_type_embeddings.weight.zero_()
+    found = GgufCase(model, tmp_path, without="token_type")
+    assert ":types 0" in found.text
+    ids = tokens(37)
+    expected = found.theirs(input_ids=ids).last_hidden_state
+    check(found.run(ids, np.ones(ids.shape, bool))["hidden"], expected)
 
 
 def test_the_factors_of_llama3(tmp_path: Path) -> None:

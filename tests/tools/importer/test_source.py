@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.numpy import save_file
 
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.source import open_model
+from support.torch_files import write_arrays
 
 
 @pytest.fixture
@@ -73,6 +75,42 @@ def test_a_directory_with_one_gguf_file(tmp_path: Path) -> None:
     assert (error.code, error.came) == ("E-IMPORT-001", "one.gguf, two.gguf")
 
 
+def test_a_gguf_file_beside_the_configuration_of_another(tmp_path: Path) -> None:
+    gguf(tmp_path / "one.gguf")
+    (tmp_path / "config.json").write_text("{}")
+    assert open_model(tmp_path).is_gguf
+
+
+def test_where_the_weights_may_be_is_said(folder: Path, tmp_path: Path) -> None:
+    """As sentence-transformers once laid them out, and under another name."""
+    folder.rename(tmp_path / "0_Transformer")
+    (tmp_path / "modules.json").write_text("[]")
+    error = raised(tmp_path)
+    assert (error.code, error.came) == ("E-IMPORT-001", "0_Transformer, modules.json")
+    assert error.help == f"name the directory that holds them: {tmp_path}/0_Transformer"
+    other = tmp_path / "0_Transformer" / "model.fp16.safetensors"
+    (tmp_path / "0_Transformer" / "model.safetensors").rename(other)
+    error = raised(tmp_path / "0_Transformer")
+    assert error.help == f"name the file, if these are the weights: {other}"
+    assert open_model(other).weights.path == other
+
+
+def test_paths_that_name_nothing(folder: Path, tmp_path: Path) -> None:
+    assert raised(Path("a" * 5000)).code == "E-IMPORT-001"
+    odd = tmp_path / "od\udc80d"
+    folder.rename(odd)
+    error = raised(odd)
+    assert (error.code, error.help) == ("E-IMPORT-001", "rename what is in it")
+
+
+def test_a_configuration_that_is_no_file(folder: Path) -> None:
+    """One that would never end is not read."""
+    path = folder / "config.json"
+    path.unlink()
+    os.mkfifo(path)
+    assert (raised(folder).code, raised(folder).came) == ("E-IMPORT-003", "it is not a file")
+
+
 def test_what_is_no_model(folder: Path, tmp_path: Path) -> None:
     assert raised(tmp_path / "none").code == "E-IMPORT-001"
     assert raised(tmp_path).code == "E-IMPORT-001"
@@ -102,6 +140,12 @@ def test_the_index_of_several_files(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "one.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
+    assert open_model(folder).weights.describe("a") == ("f32", (2,))
+    (folder / "one.safetensors").unlink()
+    index.unlink()
+    write_arrays(folder / "one.bin", {"a": np.zeros(2, np.float32)})
+    older = folder / "pytorch_model.bin.index.json"
+    older.write_text(json.dumps({"weight_map": {"a": "one.bin"}}))
     assert open_model(folder).weights.describe("a") == ("f32", (2,))
 
 

@@ -147,6 +147,37 @@ def test_several_files(tmp_path: Path) -> None:
     case.check_language_model()
 
 
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (None, "E-LOAD-001"),
+        ("version https://git-lfs.github.com/spec/v1\n", "E-LOAD-004"),
+        ("x" * 99, "E-TENSORS-001"),
+    ],
+)
+def test_one_of_several_files_is_not_there(tmp_path: Path, content: str | None, code: str) -> None:
+    """What was not fetched, or in part, is not said to be of other tensors."""
+    case = llama(tmp_path)
+    (tmp_path / "model" / "model.safetensors").unlink()
+    case.model.save_pretrained(tmp_path / "model", max_shard_size="8KB")
+    second = sorted((tmp_path / "model").glob("*.safetensors"))[1]
+    second.unlink()
+    if content is not None:
+        second.write_text(content)
+    assert error_of(tmp_path / "model", tmp_path / "new.sx").code == code
+
+
+def test_no_scaling_of_before_is_none(tmp_path: Path) -> None:
+    """As transformers: what is empty does not stand for what is said beside it."""
+    case = llama(tmp_path, rope_parameters={
+        "rope_type": "linear", "rope_theta": 100.0, "factor": 3.0})  # fmt: skip
+    text = case.text
+    change(case, rope_scaling={})
+    assert case.text == text
+    reload(case)
+    case.check_language_model()
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_tied_head_that_the_file_has_all_the_same(tmp_path: Path, same: bool) -> None:
     case = llama(tmp_path, tie_word_embeddings=True)
