@@ -204,6 +204,45 @@ def test_mixture(top: int, normalize: bool) -> None:
     layer.is_close_to(wanted)
 
 
+@pytest.mark.parametrize("score", ["sigmoid", "softmax"])
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_mixture_of_groups(normalize: bool, balance: bool, score: str) -> None:
+    """As DeepSeek-V3 has it, with 2 of 3 groups and 3 experts of the 4 in them."""
+    layer = Layer(
+        f"(mixture 4 5 6 :top 3 :score {score} :normalize {str(normalize).lower()} :scale 2.5"
+        f" :balance {str(balance).lower()} :groups 3 :open-groups 2 :shared 7)",
+        X,
+    )
+    wanted = np.zeros((BATCH, 5, 4))
+    for b in range(BATCH):
+        for t in range(5):
+            x = layer.x[b, t]
+            logits = x @ layer["router.w"]
+            scores = softmax(logits) if score == "softmax" else 1 / (1 + np.exp(-logits))
+            rated = scores + layer["balance"] if balance else scores
+            worst = np.argmin(rated.reshape(3, 2).sum(-1))
+            open_ones = [e for e in range(6) if e // 2 != worst]
+            best = sorted(open_ones, key=lambda expert: -rated[expert])[:3]
+            shares = scores[best] / (scores[best].sum() if normalize else 1)
+            for expert, share in zip(best, shares, strict=True):
+                own = slice(5 * expert, 5 * expert + 5)
+                inner = silu(x @ layer["gate"][:, own]) * (x @ layer["up"][:, own])
+                wanted[b, t] += 2.5 * share * (inner @ layer["down"][own])
+            inner = silu(x @ layer["shared.gate.w"]) * (x @ layer["shared.up.w"])
+            wanted[b, t] += inner @ layer["shared.down.w"]
+    layer.is_close_to(wanted)
+
+
+def test_groups_of_experts_that_cannot_be() -> None:
+    head = "(def record (fields :x (list f32 4)))\n(defmodel net () (parts m (mixture 4 5 6 {}))"
+    text = head + " (apply (x) (m x)))\n(def model (net))"
+    error = program_error(text.format(":groups 4 :open-groups 2"), "E-ASSERT-001")
+    assert "6 experts cannot be divided among 4 groups" in error.message
+    error = program_error(text.format(":top 3 :groups 3 :open-groups 1"), "E-ASSERT-001")
+    assert "3 experts are more than 1 groups have" in error.message
+
+
 def test_experts_begin_as_one_would() -> None:
     """Their matrices are no kernels of a convolution, which would begin much smaller."""
     _, weights = traced(
