@@ -131,6 +131,10 @@ class Binding:
             if not isinstance(item, Tensor) and not is_number(item):
                 help = _advice(self.call.name, item)
                 raise self._kind_error(operand.name, where, "a tensor or a number", item, help)
+            joins = operand.variadic and "axis" in self.operation.signature.keywords
+            if joins and type(item) is int and _has_axes(items):
+                help = f"options are given by keyword: `:axis {item}`"
+                raise self._kind_error(operand.name, where, "tensors", item, help)
             self.arguments.append(Argument(operand, item, where))
 
     def _attribute(self, attribute: Attribute, value: Any, place: Place) -> Any:
@@ -162,6 +166,11 @@ class Binding:
         """How the operation is called, where the call is by its own name."""
         own = self.call.name == self.operation.name
         return self.operation.signature.show(self.call.name) if own else None
+
+
+def _has_axes(items: Iterable[tuple[Any, Place]]) -> bool:
+    """Whether a tensor among them is no scalar, which no number can stand beside."""
+    return any(isinstance(item, Tensor) and item.type.shape for item, _ in items)
 
 
 def _common_dtype(numbers: Sequence[Number], allowed: frozenset[DType]) -> DType:

@@ -85,9 +85,14 @@ class CallSite:
             frame = callee.parameters.frame(callee.frame, positional, keywords)
             return self.evaluator.enter(callee, frame, self.span)
         signature = getattr(callee, "signature", None)
-        if signature is not None:
-            self._check(signature, positional, keywords)
-        return self.evaluator.enter_object(callee, positional, keywords, self.span)
+        try:
+            if signature is not None:
+                self._check(signature, positional, keywords)
+            return self.evaluator.enter_object(callee, positional, keywords, self.span)
+        except SexpgpuError as error:
+            if error.code in _OF_ARGUMENTS and hasattr(callee, "advise"):
+                error.help = callee.advise(positional) or error.help
+            raise
 
     def _prepare(self, callee: Any) -> None:
         """Decide for a callee which of the data are positional, and which name parameters."""
@@ -168,6 +173,8 @@ class CallSite:
 
 
 _NOTHING = object()
+#: What is wrong with the arguments of a call, rather than with what is computed of them.
+_OF_ARGUMENTS = ("E-CALL-002", "E-CALL-003", "E-TYPE-001")
 
 
 def compile_call(evaluator: Evaluator, datum: ListDatum, scope: Scope) -> Code:

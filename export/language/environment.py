@@ -45,9 +45,12 @@ _OTHER_LIBRARIES = {
     "add": "+", "sub": "-", "subtract": "-", "mul": "*", "multiply": "*", "div": "/", "divide": "/",
     "bmm": "matmul", "mm": "matmul", "dot": "matmul", "var": "variance",
     "std": "standard-deviation",
-    "gather": "take-along", "masked_fill": "where", "masked-fill": "where", "amax": "max",
+    "gather": "take-along", "masked_fill": "where", "amax": "max",
     "amin": "min", "tril": "lower-triangle", "swish": "silu", "dense": "linear", "fft": "fourier",
-    "interpolate": "resize", "normalize": "l2-normalize",
+    "interpolate": "resize", "normalize": "l2-normalize", "chunk": "split",
+    "index_select": "take", "scatter": "scatter-set", "im2col": "unfold", "rfft": "fourier",
+    "stft": "spectrogram", "cdist": "squared-distances", "log_prob": "normal-log-density",
+    "detach": "stop-gradient", "no_grad": "stop-gradient",
 }  # fmt: skip
 _IMMUTABLE = ("set!", "setq", "setf", "set")
 
@@ -90,8 +93,8 @@ class TopLevel:
             help = "names are immutable: bind a new one with `let`, or loop with `fold`"
         elif name in _OTHER_LISPS:
             help = f"this language calls it `{_OTHER_LISPS[name]}`"
-        elif _OTHER_LIBRARIES.get(name) in self.values:
-            help = f"this library calls it `{_OTHER_LIBRARIES[name]}`"
+        elif _OTHER_LIBRARIES.get(name.replace("-", "_")) in self.values:
+            help = f"this library calls it `{_OTHER_LIBRARIES[name.replace('-', '_')]}`"
         else:
             local = scope.all_names() if scope is not None else []
             help = did_you_mean(name, [*self.values, *self.reserved, *local])

@@ -13,7 +13,7 @@ from sexpgpu.export.language.plists import is_plist
 from sexpgpu.export.language.signature import Signature, parse_signature
 from sexpgpu.export.language.suggestion import did_you_mean
 from sexpgpu.export.language.syntax import check_name, compile_body, definable
-from sexpgpu.export.language.tensors import Parameter
+from sexpgpu.export.language.tensors import Parameter, Tensor
 from sexpgpu.export.language.tracing import Tracer
 from sexpgpu.export.language.values import Code, Function
 from sexpgpu.schemas.errors import SexpgpuError, Span
@@ -47,6 +47,12 @@ class ModelClass:
     @property
     def signature(self) -> Signature:
         return self.parameters.signature
+
+    def advise(self, positional: Sequence[object]) -> str | None:
+        """How to mend a call with arguments that the parameters cannot be."""
+        if any(isinstance(value, Tensor) for value in positional):
+            return f"`{self.call_name}` makes a model: call one of `parts` with the tensor"
+        return None
 
     def call(
         self,
