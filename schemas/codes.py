@@ -327,7 +327,8 @@ CODES: dict[str, Explanation] = {
     ),
     "E-IMPORT-006": Explanation(
         "something stands where the program is to be written",
-        "Choose another name, or give --force, which replaces a file.",
+        "Choose another name, or give --force, which replaces a program, and never weights or a "
+        "configuration.",
     ),
     # Documents
     "E-FILE-001": Explanation("a file cannot be read or written", "The system's reason is given."),

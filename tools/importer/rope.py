@@ -39,14 +39,23 @@ def rope_of(configuration: Configuration) -> Rope:
     """
     base = configuration.number("rope_theta", 10000.0)
     configuration.require("partial_rotary_factor", 1, why="heads are turned in part only")
-    older = configuration.section("rope_scaling")
-    section = older or configuration.section("rope_parameters")
-    return Rope(base) if section is None else scaled_rope(section, base, configuration)
+    found = [configuration.section(key) for key in ("rope_scaling", "rope_parameters")]
+    ropes = [scaled_rope(section, base, configuration) for section in found if section]
+    if len(ropes) > 1 and ropes[0] != ropes[1]:
+        # transformers takes the former, and loses the base that stands in the latter
+        configuration.unsupported(
+            "rope_scaling",
+            "the rope is said twice, and not alike",
+            expected="what it says in `rope_parameters`, which has the base too",
+        )
+    return ropes[0] if ropes else Rope(base)
 
 
 def scaled_rope(section: Configuration, base: float, whole: Configuration) -> Rope:
     """The rope of one set of parameters; `whole` is the configuration that they are part of."""
     base = section.number("rope_theta", base)
+    for key in ("full_attention", "sliding_attention"):
+        section.require(key, None, why="layers of some kinds have a rope of their own")
     section.require("partial_rotary_factor", 1, why="heads are turned in part only")
     key = "rope_type" if "rope_type" in section else "type"
     section.take("type")

@@ -12,6 +12,7 @@ from pathlib import Path
 from sexpgpu.export.language.alone import trace_alone
 from sexpgpu.export.language.program import compile_program
 from sexpgpu.export.language.tensors import Parameter
+from sexpgpu.export.storage.sources import ENDINGS
 from sexpgpu.schemas.errors import SexpgpuError
 from sexpgpu.tools.importer.families import HARMLESS, draft_of
 from sexpgpu.tools.importer.printing import printable
@@ -88,13 +89,22 @@ def _beside(source: Source) -> list[str]:
 
 def check_target(target: Path, *, force: bool) -> None:
     """Raises E-IMPORT-006 where something stands that is not to be replaced."""
-    if os.path.lexists(target) and not (force and target.is_file()):
-        raise SexpgpuError(
-            "E-IMPORT-006",
-            f"there is something at {target} already",
-            came="a directory" if target.is_dir() else "a file",
-            help=None if target.is_dir() else "choose another name, or replace it with --force",
-        )
+    if not os.path.lexists(target):
+        return
+    is_other = target.name.lower().endswith((*ENDINGS, ".json"))
+    if force and target.is_file() and not is_other:
+        return
+    help: str | None = "choose another name, or replace it with --force"
+    if target.is_dir():
+        help = None
+    elif is_other:
+        help = "it is no program: choose another name"
+    raise SexpgpuError(
+        "E-IMPORT-006",
+        f"there is something at {target} already",
+        came="a directory" if target.is_dir() else "a file",
+        help=help,
+    )
 
 
 def _check(program: Path, source: Source) -> dict[str, Parameter]:

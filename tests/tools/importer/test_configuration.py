@@ -100,6 +100,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     *(("llama", {"rope_scaling": {"rope_type": kind, "factor": 2.0}})
       for kind in ("longrope", "su", "proportional")),
     ("qwen2", {"rope_scaling": {"type": "mrope"}}),
+    ("qwen2", {"rope_scaling": {"type": "linear", "factor": 2.0},
+               "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
+    ("qwen3", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}),
     ("qwen2", {"use_mrope": True}),
     ("qwen2", {"layer_types": ["full_attention", "linear_attention"]}),
     ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}),

@@ -328,3 +328,12 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert error_of(tmp_path / "model", tmp_path / "none" / "a.sx").code == "E-FILE-001"
     import_model(tmp_path / "model", program, force=True)
     assert "defmodel llama" in program.read_text()
+    for name in ("model.safetensors", "config.json"):
+        file = tmp_path / "model" / name
+        before = file.read_bytes()
+        error = error_of(tmp_path / "model", file, force=True)
+        assert (error.code, error.help) == (
+            "E-IMPORT-006",
+            "it is no program: choose another name",
+        )
+        assert file.read_bytes() == before
