@@ -34,6 +34,14 @@ _OF_ONE = frozenset("sigmoid softplus elu lstm gru".split())
 _OF_OPERAND = frozenset("silu gelu hard-swish".split())
 _OF_LESSER = frozenset("tanh erf".split())
 
+#: What no runtime's results are outside of: where a sigmoid of next to nothing fell below zero, the
+#: root of it would be NaN, which explains no difference.
+_RANGES = {
+    "sigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "softplus": (0.0, np.inf),
+} | dict.fromkeys(("tanh", "erf", "sin", "cos"), (-1.0, 1.0))
+
 #: Operations that round nothing: the same operands give the same bits everywhere.
 _EXACT = frozenset(
     "abs neg sign floor ceil round minimum maximum clip relu where cast max min any all argmax "
@@ -69,7 +77,12 @@ class Perturbation(Evaluation):
             ]
         results = evaluate_node(node, operands, self.batch)
         whole = _whole(operation.name, operands)
-        return [self._moved(array, _roundings(node), whole) for array in results]
+        moved = [self._moved(array, _roundings(node), whole) for array in results]
+        if operation.name in _RANGES:
+            # NaN stays.
+            bounds = [np.asarray(bound, moved[0].dtype) for bound in _RANGES[operation.name]]
+            moved = [np.clip(array, *bounds).astype(array.dtype) for array in moved]
+        return moved
 
     def _moved(self, array: Array, roundings: float, whole: Array | float = 0.0) -> Array:
         """The array off by so many roundings of each number, or of the whole where that is more."""

@@ -67,6 +67,28 @@ def test_functions_that_saturate_move_by_roundings_of_one() -> None:
     assert distance.max() < 2.0**-18
 
 
+@pytest.mark.parametrize(
+    ("expression", "x"),
+    [
+        ("(sqrt (sigmoid x))", -25.0),
+        ("(sqrt (softplus x))", -25.0),
+        ("(acos (tanh x))", 12.0),
+        ("(acos (erf x))", 5.0),
+        ("(asin (sin x))", np.pi / 2),
+        ("(asin (cos x))", 0.0),
+        ("(acos (softmax (unsqueeze x -1)))", 0.0),
+        ("(sqrt (- 1 (sigmoid x)))", 30.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_results_stay_where_the_function_has_them(expression: str, x: float, dtype: str) -> None:
+    """Outside they would become NaN, as no runtime's do, and explain nothing."""
+    number = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}[dtype]
+    want, distance = moved(expression, np.full((1, 64), x, number), dtype)
+    assert np.isfinite(want.astype(np.float64)).all()
+    assert np.isfinite(distance).all()
+
+
 def test_a_difference_that_cancels_moves_as_much_as_its_terms() -> None:
     # The mean of equal numbers is rounded, and what is left of them is rounding alone.
     _, distance = moved("(layer-normalize (* x 0.1))", np.full((1, 256), 8, np.float32))
