@@ -49,6 +49,7 @@ _OTHER_LIBRARIES = {
     "amin": "min", "tril": "lower-triangle", "swish": "silu", "dense": "linear", "fft": "fourier",
     "interpolate": "resize", "normalize": "l2-normalize", "chunk": "split",
     "index_select": "take", "scatter": "scatter-set", "im2col": "unfold", "rfft": "fourier",
+    "ifft": "inverse-fourier", "irfft": "inverse-fourier",
     "stft": "spectrogram", "cdist": "squared-distances", "log_prob": "normal-log-density",
     "detach": "stop-gradient", "no_grad": "stop-gradient",
 }  # fmt: skip

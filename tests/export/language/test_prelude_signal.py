@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sexpgpu.export.graph.types import Array
 from support.layers import Layer
 
 
@@ -82,3 +83,21 @@ def test_mel_filters_are_those_of_transformers(slaney: bool) -> None:
     layer = Layer("(linear 1 1)", "x f32", call=f"(* {call} (max (get m :b)))")
     wanted = audio.mel_filter_bank(201, 20, 0.0, 8000.0, 16000, **options) * layer["b"][0]
     np.testing.assert_allclose(layer.found, wanted, 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 7, 12])
+def test_fourier_of_complex_numbers_and_back(length: int) -> None:
+    def found(call: str) -> tuple[Array, Array]:
+        layer = Layer(
+            "(linear 1 1)",
+            f"x (list f32 2 {length})",
+            call=f"(concat (let ((a b) (split (* x (max (get m :b))) 2 :axis 1)) {call}))",
+        )
+        real, imaginary = np.split(layer.x * layer["b"][0], 2, 1)
+        made_real, made_imaginary = np.split(layer.found.astype(np.float64), 2, -1)
+        return real + 1j * imaginary, made_real + 1j * made_imaginary
+
+    x, made = found("(fourier a :imaginary b)")
+    np.testing.assert_allclose(made, np.fft.fft(x), 2e-4, 2e-5)
+    x, made = found("(inverse-fourier a b)")
+    np.testing.assert_allclose(made, np.fft.ifft(x), 2e-4, 2e-5)
