@@ -88,3 +88,15 @@ def test_normal_log_density() -> None:
     mean, deviation = layer.x @ layer["w"] + layer["b"], np.exp(layer.x / 2)
     density = np.exp(-(((layer.inputs[1] - mean) / deviation) ** 2) / 2)
     layer.is_close_to(np.log(density / (deviation * math.sqrt(2 * math.pi))))
+
+
+def test_info_nce() -> None:
+    layer = Layer(
+        "(linear 3 4)",
+        "x (list f32 3)",
+        "y (list f32 4)",
+        call="(info-nce (m x) y :temperature 0.5)",
+    )
+    logits = (layer.x @ layer["w"] + layer["b"]) @ layer.inputs[1].T / 0.5
+    own = np.exp(logits[range(BATCH), range(BATCH)])
+    layer.is_close_to(-np.log(own / np.exp(logits).sum(-1)))

@@ -141,3 +141,16 @@ def test_grid_sample(align: bool, border: bool) -> None:
                 share = max(0, 1 - abs(place[0] - column)) * max(0, 1 - abs(place[1] - row))
                 wanted[b, :, i, j] += share * image[b, :, row, column]
     layer.is_close_to(wanted)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_segment_sums(length: int) -> None:
+    layer = Layer(
+        "(linear 4 4)", f"x (list f32 {length} 4)", call="(segment-sums (transpose (m x)))"
+    )
+    x = (layer.x @ layer["w"] + layer["b"]).swapaxes(1, 2)
+    wanted = np.full((BATCH, 4, length, length), -np.inf)
+    for i in range(length):
+        for j in range(i + 1):
+            wanted[..., i, j] = x[..., j + 1 : i + 1].sum(-1)
+    layer.is_close_to(wanted)

@@ -53,6 +53,17 @@ def test_causal_depthwise_conv_without_bias() -> None:
     layer.is_close_to(np.stack([depthwise(x, layer["w"][:, 0], 0.0, 1) for x in layer.x]))
 
 
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_causal_convolution(size: int) -> None:
+    layer = Layer(f"(linear {size} 4)", X, call="(causal-convolution x (transpose (get m :w)))")
+    kernel = layer["w"].T
+    wanted = np.zeros(layer.x.shape)
+    for t in range(5):
+        for s in range(min(t + 1, size)):
+            wanted[:, t] += kernel[:, s] * layer.x[:, t - s]
+    layer.is_close_to(wanted)
+
+
 def test_selective_scan() -> None:
     fields = ("step (list f32 5 4)", "b (list f32 5 3)", "c (list f32 5 3)")
     layer = Layer(
