@@ -22,6 +22,8 @@ def bind_arguments(
         raise _wrong(
             f"the model takes {len(names)} inputs", f"{len(positional)} arrays", ", ".join(names)
         )
+    if any(isinstance(value, Mapping) for value in positional):
+        raise _wrong("an input is no array", "a dict", None, "`model(**inputs)` takes one by names")
     values = dict(zip(names, positional, strict=False))
     for name, value in named.items():
         if name not in names:

@@ -38,6 +38,7 @@ def test_arguments_that_do_not_fit() -> None:
     assert error(bind_arguments, [A, MASK], [1], {"masc": 2}).help == "did you mean `mask`?"
     assert "given twice" in error(bind_arguments, [A], [1], {"a": 2}).message
     assert error(bind_arguments, [A, B], [1], {}).expected == "b"
+    assert "`model(**inputs)`" in str(error(bind_arguments, [A], [{"a": 1}], {}).help)
 
 
 @pytest.mark.parametrize(
