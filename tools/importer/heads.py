@@ -16,6 +16,9 @@ def head_of(source: Source, family: str, heads: tuple[str, ...], notes: list[str
     """
     configuration = source.configuration
     names = configuration.words("architectures")
+    below = f"{family}{_below(heads)}"
+    if names != [below]:
+        source.below = below
     if not names:
         notes.append(
             f"the configuration has no `architectures`: it is taken for a {family}{heads[0]}"
@@ -29,7 +32,7 @@ def head_of(source: Source, family: str, heads: tuple[str, ...], notes: list[str
             place=configuration.place,
             came=printable(names[0], 60),
             expected=", ".join(f"{family}{head}" for head in heads),
-            help=f"what is below the head is read as another class: --as {family}{_below(heads)}",
+            help=f"what is below the head is read as another class: --as {below}",
         )
     return head
 
@@ -48,7 +51,7 @@ def classes_of(source: Source, key: str) -> int:
             f"the file has no classifier `{key}`",
             place=str(source.weights.path),
             came=f"architectures {listed(source.configuration.words('architectures'))}",
-            help="what is below the head is read as another class: --as BertModel, --as ViTModel …",
+            help=f"what is below the head is read as another class: --as {source.below}",
         )
     return shape[0]
 

@@ -48,6 +48,8 @@ class Source:
     layout: str
     #: Tensors that turned out to hold the same values as one that is used.
     twins: set[str] = field(default_factory=set)
+    #: transformers' class of the same model without its head, where it has one.
+    below: str | None = None
 
     def __post_init__(self) -> None:
         self._keys = set(self.weights.keys())

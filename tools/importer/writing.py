@@ -107,6 +107,12 @@ def check_target(target: Path, *, force: bool) -> None:
     )
 
 
+#: Parts that stand on top of a model.
+_HEAD_PARTS = {
+    "classifier", "head", "head-bias", "head-norm", "pooler", "relation", "span", "transform",
+}  # fmt: skip
+
+
 def _check(program: Path, source: Source) -> dict[str, Parameter]:
     """Compiles the program; every parameter must be in the file as it is declared."""
     try:
@@ -133,6 +139,9 @@ def _check(program: Path, source: Source) -> dict[str, Parameter]:
                 came=error.message if error.came is None else f"`{parameter.key}`, {error.came}",
                 expected=f"`{parameter.key}`, {parameter.type.dtype} {shape}",
                 notes=[f"it is to be the parameter `{path}`"],
+                help=f"what is below the head is read as another class: --as {source.below}"
+                if source.below is not None and _HEAD_PARTS & set(path.split("."))
+                else None,
             ) from None
     return parameters
 

@@ -316,6 +316,27 @@ def test_a_tensor_that_is_missing_or_of_another_shape(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+def test_a_head_that_the_file_has_not(tmp_path: Path) -> None:
+    """As sentence-transformers saves what it trained from a masked language model."""
+    config = transformers.RobertaConfig(
+        vocab_size=37, hidden_size=24, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=30, max_position_embeddings=20,
+    )  # fmt: skip
+    case = Case(made("RobertaModel", config), tmp_path, window=WINDOW)
+    for head in ("ForMaskedLM", "ForQuestionAnswering", "ForTokenClassification"):
+        with pytest.raises(SexpgpuError) as caught:
+            change(case, architectures=[f"Roberta{head}"])
+        assert caught.value.code == "E-IMPORT-005"
+        assert caught.value.help is not None
+        assert caught.value.help.endswith("read as another class: --as RobertaModel")
+    target = tmp_path / "below.sx"
+    imported = import_model(tmp_path / "model", target, as_class="RobertaModel")
+    assert (imported.notes, imported.unused) == ([], [])
+    with pytest.raises(SexpgpuError) as caught:
+        change(case, architectures=["RobertaForMaskedLM"], num_hidden_layers=2)
+    assert (caught.value.code, caught.value.help) == ("E-IMPORT-005", None)
+
+
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     case = llama(tmp_path)
     program = case.imported.program
