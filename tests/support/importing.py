@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from sexpgpu.export.artifact import ExportOptions, export_model
 from sexpgpu.export.graph.types import Array
@@ -123,6 +125,34 @@ class Case:
         seen = inputs[1] if len(inputs) > 1 else np.ones(inputs[0].shape, bool)
         check(found["start"][seen], expected.start_logits[seen])
         check(found["end"][seen], expected.end_logits[seen])
+
+
+def llama(folder: Path, **options: Any) -> Case:
+    """A small Llama."""
+    config = transformers.LlamaConfig(**{**DECODER, **options})
+    return Case(made("LlamaForCausalLM", config), folder, window=WINDOW)
+
+
+def change(case: Case, **values: Any) -> None:
+    """Writes other values into config.json, and imports it again; None takes a key away."""
+    path = case.folder / "model" / "config.json"
+    known = {**json.loads(path.read_text()), **values}
+    path.write_text(json.dumps({key: value for key, value in known.items() if value is not None}))
+    case.imported = case.again()
+
+
+def rewrite(case: Case, **tensors: Array | None) -> None:
+    """Writes other tensors into the file, and imports it again."""
+    path = case.folder / "model" / "model.safetensors"
+    known: dict[str, Array | None] = {**load_file(path), **tensors}
+    save_file({key: a for key, a in known.items() if a is not None}, path, {"format": "pt"})
+    case.imported = case.again()
+
+
+def reload(case: Case) -> None:
+    """transformers' own reading of the files as they are now."""
+    again = type(case.model).from_pretrained(case.folder / "model", dtype=torch.float32)
+    case.model = again.eval()
 
 
 def tokens(vocabulary: int, window: int = WINDOW, records: int = 3) -> Array:
