@@ -32,3 +32,24 @@ def test_conv2d_transpose() -> None:
     made = np.einsum("bcij,cokl->boikjl", layer.x, layer["w"]).reshape(BATCH, 3, 6, 6)
     layer.is_close_to(made + layer["b"][:, None, None])
     assert Layer("(conv2d-transpose 4 2 3)", "x (list f32 4 3 2)").found.shape == (BATCH, 2, 5, 4)
+
+
+def test_conv3d() -> None:
+    layer = Layer("(conv3d 4 2 (list 2 3 1) :stride (list 1 2 1))", "x (list f32 4 3 5 2)")
+    wanted = np.zeros((BATCH, 2, 2, 2, 2))
+    for i, j, k in np.ndindex(2, 2, 2):
+        window = layer.x[:, :, i : i + 2, 2 * j : 2 * j + 3, k]
+        wanted[..., i, j, k] = np.einsum("bcij,ocij->bo", window, layer["w"][..., 0])
+    layer.is_close_to(wanted + layer["b"][:, None, None, None])
+    padded = Layer("(conv3d 4 2 3 :padding 1 :groups 2 :bias false)", "x (list f32 4 3 5 2)")
+    assert list(padded.weights) == ["w"]
+    assert padded.weights["w"].shape == (2, 2, 3, 3, 3)
+    assert padded.found.shape == (BATCH, 2, 3, 5, 2)
+
+
+def test_conv3d_transpose() -> None:
+    layer = Layer("(conv3d-transpose 4 3 2 :stride 2)", "x (list f32 4 3 2 1)")
+    made = np.einsum("bcijk,coxyz->boixjykz", layer.x, layer["w"]).reshape(BATCH, 3, 6, 4, 2)
+    layer.is_close_to(made + layer["b"][:, None, None, None])
+    one = Layer("(conv3d-transpose 4 2 (list 1 2 3))", "x (list f32 4 3 2 1)")
+    assert one.found.shape == (BATCH, 2, 3, 3, 3)
