@@ -14,6 +14,7 @@ from sexpgpu.export.language.program import compile_program
 from sexpgpu.export.language.tensors import Parameter
 from sexpgpu.export.storage.sources import ENDINGS
 from sexpgpu.schemas.errors import SexpgpuError
+from sexpgpu.tools.importer.beside import notes_beside
 from sexpgpu.tools.importer.families import HARMLESS, draft_of
 from sexpgpu.tools.importer.printing import printable
 from sexpgpu.tools.importer.program import Draft
@@ -68,23 +69,10 @@ def import_model(
         source.weights.path,
         len(parameters),
         sum(parameter.elements for parameter in parameters.values()),
-        [*draft.notes, *_beside(source)],
+        [*draft.notes, *notes_beside(source.weights.path.parent)],
         source.configuration.unread(HARMLESS),
         _unused(source, draft, parameters),
     )
-
-
-#: Files beside the weights that change what a model gives to those who load it as a whole.
-_BESIDE = {
-    "adapter_config.json": "there is an adapter beside the weights, and it is not applied",
-    "modules.json": "sentence-transformers makes a text's vector of what the model gives, as "
-    "modules.json says; the program ends before that",
-}
-
-
-def _beside(source: Source) -> list[str]:
-    folder = source.weights.path.parent
-    return [note for name, note in _BESIDE.items() if (folder / name).is_file()]
 
 
 def check_target(target: Path, *, force: bool) -> None:
