@@ -205,3 +205,16 @@ def test_windows_there_and_back() -> None:
     layer.is_close_to(np.stack(windows, 1) @ layer["w"] + layer["b"])
     layer = Layer("(linear 3 2)", image, call="(m (window-reverse (window-partition x 2) 4 6))")
     layer.is_close_to(layer.x @ layer["w"] + layer["b"])
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2, 4)])
+def test_sequences_and_volumes_are_pooled_and_upsampled(shape: tuple[int, ...]) -> None:
+    field = "x (list f32 2 " + " ".join(map(str, shape)) + ")"
+    axes = tuple(range(2, 2 + len(shape)))
+    layer = Layer("(linear 2 3)", field, call="(m (global-average-pool x))")
+    layer.is_close_to(layer.x.mean(axes) @ layer["w"] + layer["b"])
+    layer = Layer("(linear 1 1)", field, call="(* (max (get m :b)) (upsample x 3 :mode :nearest))")
+    wanted = layer.x * layer["b"][0]
+    for axis in axes:
+        wanted = wanted.repeat(3, axis)
+    layer.is_close_to(wanted)
