@@ -12,7 +12,7 @@ import numpy as np
 from sexpgpu.export.graph.types import Array
 
 #: llama.cpp's names of transformers' families.
-ARCHITECTURES = {"gemma3_text": "gemma3"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "roberta": "bert"}
 #: Tensors of GPT-2 that transformers keeps the other way round.
 _CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
@@ -98,7 +98,8 @@ def _metadata(config: Any) -> dict[str, Any]:
             "attention.layer_norm_epsilon": epsilon,
         }
     common["feed_forward_length"] = config.intermediate_size
-    if config.model_type == "bert":
+    if config.model_type in ("bert", "roberta"):
+        common["context_length"] -= _places_before(config)
         return {
             **common,
             "attention.layer_norm_epsilon": config.layer_norm_eps,
@@ -130,6 +131,11 @@ def _metadata(config: Any) -> dict[str, Any]:
     }
 
 
+def _places_before(config: Any) -> int:
+    """Positions before that of the first token, which llama.cpp leaves out."""
+    return config.pad_token_id + 1 if config.model_type == "roberta" else 0
+
+
 def _window(config: Any) -> int | None:
     return config.sliding_window if config.model_type.startswith("gemma") and hasattr(
         config, "sliding_window"
@@ -150,6 +156,8 @@ def _tensors(model: Any, kind: str) -> dict[str, Array]:
             array = turned(array, heads)
         if kind.startswith("gemma") and name.endswith("norm.weight"):
             array = array + 1
+        if kind == "roberta" and name == "embeddings.position_embeddings.weight":
+            array = array[_places_before(config) :]
         if kind == "gpt2" and name.endswith(_CONV1D):
             array = array.T
         found[name] = array

@@ -119,6 +119,19 @@ def test_a_bert_without_types(tmp_path: Path) -> None:
     check(found.run(ids, np.ones(ids.shape, bool))["hidden"], expected)
 
 
+def test_a_roberta_is_a_bert(tmp_path: Path) -> None:
+    """Its positions are counted from 0, once those of padding are left out."""
+    config = transformers.RobertaConfig(
+        vocab_size=37, hidden_size=24, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=30, max_position_embeddings=20, type_vocab_size=1,
+    )  # fmt: skip
+    found = GgufCase(made("RobertaModel", config), tmp_path)
+    assert "tokens of a record, at most 18" in found.text
+    ids = np.maximum(tokens(37), 2)
+    expected = found.theirs(input_ids=ids).last_hidden_state
+    check(found.run(ids, np.ones(ids.shape, bool))["hidden"], expected)
+
+
 def test_the_factors_of_llama3(tmp_path: Path) -> None:
     """A file has no word of the scaling but what each frequency is divided by."""
     parameters = {
