@@ -6,6 +6,7 @@ Limits are of each element by itself: columns of one input may be indices of dif
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from sexpgpu.export.graph.graph import Graph, Node, Value
 from sexpgpu.export.graph.reference import evaluate_node, resolve
 from sexpgpu.export.graph.types import Array, Batch, concrete
+from sexpgpu.schemas.errors import SexpgpuError
 
 #: The limit of an element of which nothing is known.
 UNLIMITED = int(np.iinfo(np.int64).max)
@@ -100,8 +102,10 @@ class _Limits:
         if name == "cast":
             self.lower(node.inputs[0], self.of[node.results[0]])
         elif name in _MOVING or (name in _GATHERING and _fixed(node.inputs[1]) is not None):
-            for operand in range(len(node.inputs) if name in _MOVING else 1):
-                self._move_back(node, operand)
+            # What indexes past an end says so where it is run.
+            with suppress(SexpgpuError):
+                for operand in range(len(node.inputs) if name in _MOVING else 1):
+                    self._move_back(node, operand)
         elif not self.certain and (name in _CHOOSING or name in _GATHERING):
             # The positions that `top-k` gives are no elements.
             results = node.results[:1] if name == "top-k" else node.results

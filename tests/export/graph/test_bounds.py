@@ -139,6 +139,10 @@ def test_what_is_chosen_is_not_certain(expression: str) -> None:
     assert max(limits_of(expression, certain=False)) == 7
 
 
+def test_an_index_past_the_end_is_left_to_who_runs_it() -> None:
+    assert limits_of("(take small (take n 9 :axis 1))") == [0] * 6
+
+
 def test_at_is_a_position() -> None:
     found = index_limits(gather_at(traced(GPT)[0]), certain=False)
     assert {name: {*limits.flat} for name, limits in found.items()} == {"inputs": {40}, "at": {12}}
