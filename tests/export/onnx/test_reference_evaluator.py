@@ -5,6 +5,10 @@ What ONNX Runtime takes kindly, an axis from the end or an empty tensor, others 
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
@@ -14,7 +18,9 @@ from sexpgpu.export.graph.types import DType
 from sexpgpu.export.onnx.build import BuildOptions, build_model
 from sexpgpu.schemas.errors import SexpgpuError
 from support.harness import ABSOLUTE, RELATIVE
-from support.samples import RECORDS, Sample, all_samples
+from support.samples import RECORDS, Sample, all_samples, call, numbers, whole
+
+PAGE = Path(__file__).parents[3] / "docs" / "runtimes" / "reference.md"
 
 #: What it gets wrong itself: it cannot reshape what a transposed convolution of groups with a
 #: stride and padding gives.
@@ -57,3 +63,16 @@ def compare(sample: Sample, dtype: DType) -> None:
             np.testing.assert_allclose(array, want, RELATIVE[kind], ABSOLUTE[kind], err_msg=message)
         else:
             np.testing.assert_array_equal(array, want, err_msg=message)
+
+
+def test_a_long_axis_is_gathered_by_what_the_page_hands_it() -> None:
+    sample = call("take-along", numbers(3, 65), whole(0, 65, 3, 2, dtype=DType.I64), axis=1)
+    graph = sample.graph(DType.F32)
+    model = build_model(graph, dict[str, np.ndarray]().__getitem__, BuildOptions())
+    arrays = {f"x{i}": array for i, array in enumerate(sample.arrays(DType.F32))}
+    names: dict[str, Any] = {"numpy": np}
+    lines = PAGE.read_text().partition("    from onnx.reference.op_run")
+    exec(textwrap.dedent(lines[1] + lines[2]), names)
+    evaluator = ReferenceEvaluator(model, new_ops=[names["GatherElements"]])
+    (found,) = evaluator.run(None, arrays)
+    np.testing.assert_array_equal(found, np.take_along_axis(arrays["x0"], arrays["x1"], 1))
