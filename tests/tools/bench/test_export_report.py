@@ -69,3 +69,10 @@ def test_tables(figures: dict[str, Any]) -> None:
     ours = next(row for row in rows if row and row[0] == OURS)
     assert ours == [OURS, "2.00", "100 MiB", "1.0050", "300", "2.00e-07", "900.0", "7,200.0"]
     assert next(row for row in rows if row and row[0] == UNVERIFIED)[3:] == [""] * 5
+
+
+def test_a_ratio_that_misses_by_little_is_seen_to(figures: dict[str, Any]) -> None:
+    figures["exporters"][OURS].update(difference=2.002e-7)
+    text = tables(as_data({"gpt2": figures}, threads=1))
+    assert "| 1.001    | ≤ 1      | **no** |" in text
+    assert "| 0.20     | ≤ 0.25   | yes    |" in text

@@ -73,7 +73,7 @@ def test_the_tables(found: Trained, tmp_path: Path) -> None:
         "| our step | 125.00 | 96,000 | 1.25 | 2.5 | 400 MiB | 4.0000 … 3.5000 |" in lines
     )  # 125 steps of 12 windows of 64
     assert "| PyTorch compiled | InvalidCxxCompiler: no working C++ compiler | | | | | |" in lines
-    assert "| small | steps/s of our run, of JAX's | 0.80 | ≥ 0.97 | **no** |" in lines
+    assert "| small | steps/s of our run, of JAX's | 0.800 | ≥ 0.97 | **no** |" in lines
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nformer\n{END}\nafter\n")
     write_into(page, text, BEGIN, END)
