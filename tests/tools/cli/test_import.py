@@ -159,7 +159,7 @@ def test_what_is_refused(cli: Run, arguments: list[str], code: str, status: int)
         ({"hidden_size": "wide"}, "E-IMPORT-003"),
         ({"num_attention_heads": 8}, "E-IMPORT-003"),
         ({"num_attention_heads": 4, "num_key_value_heads": 3}, "E-IMPORT-003"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4}}, "E-IMPORT-004"),
+        ({"rope_scaling": {"type": "longrope", "factor": 4}}, "E-IMPORT-004"),
         ({"vocab_size": 12}, "E-IMPORT-005"),
     ],
 )
