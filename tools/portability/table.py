@@ -63,7 +63,7 @@ def _cell(outcomes: list[dict[str, Any]], used: dict[tuple[str, str], int]) -> s
 
 def _time(seconds: float) -> str:
     """Three figures, with their unit."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{seconds * 1e3:.3g} ms"
 
 
 def _reason(data: dict[str, Any], runtime: str, key: str, number: int) -> str:

@@ -83,7 +83,7 @@ def test_the_tables(found: Measured, tmp_path: Path) -> None:
     assert "| server | 75 / 150 | 150 / 300 | 45,000 | 52,500 | 120 MiB | 0.90 |" in lines
     assert "| in process | 30 / 60 | 120 / 240 | 75,000 | | 100 MiB | 0.75 |" in lines
     assert "| bentoml | cannot be installed: no network | | | | | |" in lines
-    assert "| tiny | resident memory, of a bare script's | 1.20 | ≤ 1.1 | **no** |" in lines
+    assert "| tiny | resident memory, of a bare script's | 1.200 | ≤ 1.1 | **no** |" in lines
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nformer\n{END}\nafter\n")
     write_into(page, text)

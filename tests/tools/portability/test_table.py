@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sexpgpu.tools.portability.table import tables
+import pytest
+
+from sexpgpu.tools.portability.table import _time, tables
 
 
 def outcome(runtime: str, example: str, verdict: str = "agrees", **others: Any) -> dict[str, Any]:
@@ -90,3 +92,11 @@ def test_what_was_not_run_is_said() -> None:
     assert "Runtime B was not set up: there is no npm." in text
     assert "The lines on the page of Runtime A fail: its python block fails: no such file." in text
     assert "`odd` was not exported: E-INFER-001: it cannot run alone." in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0000167, "0.0167 ms"), (0.99949, "999 ms"), (0.9996, "1 s"), (1.0, "1 s"), (72.0, "72 s")],
+)
+def test_times(seconds: float, text: str) -> None:
+    assert _time(seconds) == text
