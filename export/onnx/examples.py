@@ -92,8 +92,7 @@ class Examples:
         limits = self._limits.get(value.name)
         if limits is None:
             return low, high
-        if value.type.shape and isinstance(value.type.shape[0], Batch):
-            limits = np.tile(limits, (batch, *[1] * (limits.ndim - 1)))
+        limits = np.tile(limits, [batch if isinstance(d, Batch) else 1 for d in value.type.shape])
         # Negative indices count from the end; callers seldom mean them.
         least = -limits if kind == "low" and self.level == 0 else np.zeros_like(limits)
         known = limits < UNLIMITED

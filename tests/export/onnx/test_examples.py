@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sexpgpu.export.graph.graph import Graph, Value
-from sexpgpu.export.graph.types import Batch, DType, TensorType
+from sexpgpu.export.graph.graph import Graph, Value, make_node
+from sexpgpu.export.graph.types import Batch, DType, Shape, TensorType, concrete
 from sexpgpu.export.onnx.examples import APART, INDICES, NUMBERS, TOGETHER, Examples
+from sexpgpu.export.operations.operation import all_operations
 from sexpgpu.export.passes.at import gather_at
 from support.programs import GPT, traced
 
@@ -76,6 +77,17 @@ def test_what_indexes_an_axis_stays_inside() -> None:
     assert examples.narrow()
     low = examples.draw(("low",))
     assert ({*low["inputs"].flat}, {*low["at"].flat}) == ({0}, {0})
+
+
+@pytest.mark.parametrize("shape", [(Batch(), 2), (2, Batch()), (3, Batch(2)), (Batch(2), 1)])
+def test_limits_are_of_every_record_wherever_the_batch_is(shape: Shape) -> None:
+    tokens = Value(TensorType(DType.I32, shape), name="tokens")
+    table = Value(TensorType(DType.F32, (7, 4)), name="table")
+    node = make_node(all_operations()["take"], [table, tokens], {"axis": 0})
+    examples = Examples(Graph([tokens, table], nodes=[node], outputs={"rows": node.results[0]}))
+    drawn = examples.draw(("random",) * 3)["tokens"]
+    assert drawn.shape == concrete(shape, 3)
+    assert 0 <= drawn.min() <= drawn.max() < 7
 
 
 def test_other_whole_numbers_come_from_narrower_ranges_in_turn() -> None:
